@@ -1,0 +1,92 @@
+"""Writing that cannot leave half a file, and a lock that dies with its process."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from noisegate.errors import BusyError, DamagedFileError, InputError, MissingDataError
+
+
+@contextlib.contextmanager
+def atomic(path: Path) -> Iterator[BinaryIO]:
+    """Open a temporary file beside `path`; rename it over `path` once everything is on disk.
+
+    If the block raises (a full disk, Ctrl-C) the temporary file is removed and `path` is as it was before.
+    """
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(temporary, 0o666 & ~_umask())
+        os.replace(temporary, path)
+    except BaseException:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(temporary)
+        raise
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """Replace the content of `path` atomically."""
+    with atomic(path) as file:
+        file.write(content)
+
+
+def write_text(path: Path, content: str) -> None:
+    """Replace the content of `path` atomically, as UTF-8."""
+    write_bytes(path, content.encode())
+
+
+def write_json(path: Path, content: Any) -> None:
+    """Replace `path` atomically by `content` as JSON; numbers that are not finite are refused."""
+    write_text(path, json.dumps(content, indent=1, allow_nan=False) + "\n")
+
+
+def read_json(path: Path) -> Any:
+    """Read JSON, or say which file is missing or damaged."""
+    try:
+        return json.loads(Path(path).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise MissingDataError(f"there is no file {path}") from None
+    except (IsADirectoryError, NotADirectoryError):
+        raise InputError(f"expected a JSON file at {path}, found a folder") from None
+    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise DamagedFileError(f"{path} is not readable JSON ({error}); it may be damaged") from None
+
+
+@contextlib.contextmanager
+def locked(folder: Path, doing: str) -> Iterator[None]:
+    """Hold the lock of `folder`, or raise BusyError at once if another process holds it.
+
+    The operating system releases the lock when the process ends, however it ends.
+    """
+    import fcntl
+
+    folder = Path(folder)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError):
+        raise InputError(f"expected a folder at {folder}, found a file") from None
+    with open(folder / ".lock", "a+") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise BusyError(
+                f"another process is {doing} in {folder}; wait for it, or choose another folder"
+            ) from None
+        yield

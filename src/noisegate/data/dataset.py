@@ -1,0 +1,230 @@
+"""The dataset: inputs, observed labels and, where known, clean labels, kept apart."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+import numpy.typing as npt
+
+from noisegate.errors import InputError
+
+Labels = npt.NDArray[np.int64]
+
+
+@runtime_checkable
+class LazyInputs(Protocol):
+    """Inputs that are read when they are needed: image files, a torch Dataset.
+
+    `shape` and `dtype` describe one example; `fetch(index)` returns an array `(len(index), *shape)` and may be
+    called from several threads at once; `take(index)` is the same inputs restricted to some rows, still unread.
+    """
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+
+    @property
+    def dtype(self) -> np.dtype[Any]: ...
+
+    def __len__(self) -> int: ...
+
+    def fetch(self, index: npt.NDArray[np.int64]) -> npt.NDArray[Any]: ...
+
+    def take(self, index: npt.NDArray[np.int64]) -> LazyInputs: ...
+
+
+Inputs = npt.NDArray[Any] | LazyInputs
+
+
+class Reader(Protocol):
+    """How a file or folder becomes inputs; what it learnt from the training data is plain data.
+
+    `to_dict()` must survive JSON; `noisegate.data.reader_from_dict` is its inverse.
+    """
+
+    def read(self, path: Any) -> Inputs: ...
+
+    def to_dict(self) -> dict[str, Any]: ...
+
+
+@dataclass(frozen=True, eq=False)
+class Split:
+    """Rows of a dataset.
+
+    Attributes
+    ----------
+    x : array (N, d) or (N, C, H, W), or LazyInputs
+        Images are uint8, channels first; vectors are float32.
+    y : int64 array (N,)
+        Observed labels: the only ones training and model selection see.
+    clean : int64 array (N,) or None
+        Clean labels where they are known: evidence for evaluation, never input to training.
+    """
+
+    x: Inputs
+    y: Labels
+    clean: Labels | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("y", "clean"):
+            labels = getattr(self, name)
+            if labels is not None:
+                object.__setattr__(self, name, np.asarray(labels).astype(np.int64, copy=False))
+                if len(labels) != len(self.x):
+                    raise InputError(f"{len(self.x)} inputs but {len(labels)} labels in {name!r}")
+
+    def __len__(self) -> int:
+        return len(self.y)
+
+    @property
+    def input_shape(self) -> tuple[int, ...]:
+        """Shape of one example."""
+        return tuple(self.x.shape[1:]) if isinstance(self.x, np.ndarray) else tuple(self.x.shape)
+
+    @property
+    def wrong(self) -> npt.NDArray[np.bool_] | None:
+        """Which observed labels differ from the clean ones; None where the clean ones are not known."""
+        return None if self.clean is None else self.y != self.clean
+
+    def take(self, index: npt.ArrayLike) -> Split:
+        """The rows `index`, in that order."""
+        rows = np.asarray(index, dtype=np.int64)
+        x = self.x[rows] if isinstance(self.x, np.ndarray) else self.x.take(rows)
+        return Split(x, self.y[rows], None if self.clean is None else self.clean[rows])
+
+
+@dataclass(frozen=True, eq=False)
+class Dataset:
+    """Training rows and, where there are any, validation rows (labelled like training) and test rows.
+
+    Attributes
+    ----------
+    name : str
+    train : Split
+    test : Split or None
+    validation : Split or None
+        Chosen by `hold_out`, or given by the data's own split; its observed labels are as noisy as training's.
+    classes : tuple of str
+        One name per class, in the order of the integers in `y`.
+    reader : Reader or None
+        How new files become inputs of the same kind, for data that was read from files.
+    info : mapping
+        Facts worth keeping with results: where the labels come from, the realised noise.
+    """
+
+    name: str
+    train: Split
+    test: Split | None = None
+    validation: Split | None = None
+    classes: tuple[str, ...] = ()
+    reader: Reader | None = None
+    info: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def n_classes(self) -> int:
+        """Number of classes K; labels are 0 .. K-1."""
+        return len(self.classes)
+
+    @property
+    def input_shape(self) -> tuple[int, ...]:
+        """Shape of one example."""
+        return self.train.input_shape
+
+    def with_labels(self, y: npt.ArrayLike, **info: Any) -> Dataset:
+        """The same data with other observed training labels; the labels so far become the clean ones.
+
+        Clean labels that are already known stay what they are.
+        """
+        y = np.asarray(y)
+        if y.shape != self.train.y.shape:
+            raise InputError(f"expected {self.train.y.shape} training labels, got {y.shape}")
+        if y.size and not (0 <= y.min() and y.max() < self.n_classes):
+            raise InputError(f"labels must lie in 0..{self.n_classes - 1}, got {y.min()}..{y.max()}")
+        clean = self.train.y if self.train.clean is None else self.train.clean
+        return replace(self, train=Split(self.train.x, y, clean), info={**self.info, **info})
+
+    def corrupt(self, noise: Any, seed: int = 0) -> Dataset:
+        """Corrupt the observed training labels by `noise`; the report of what happened goes to `info`.
+
+        Call it before `hold_out`, so that the validation rows are corrupted like the training rows.
+
+        >>> import noisegate as ng
+        >>> data = ng.data.load("digits").corrupt(ng.noise.Symmetric(0.4), seed=0)
+        >>> round(float((data.train.y != data.train.clean).mean()), 2)
+        0.36
+        """
+        if self.validation is not None:
+            raise InputError("corrupt() comes before hold_out(): the validation labels would stay clean")
+        x = self.train.x if isinstance(self.train.x, np.ndarray) else None
+        if x is None and getattr(noise, "needs_x", False):
+            x = self.train.x.fetch(np.arange(len(self.train)))  # type: ignore[union-attr]
+        y = noise.corrupt(self.train.y, x, n_classes=self.n_classes, seed=seed)
+        return self.with_labels(y, noise=noise.to_dict(), noise_seed=seed)
+
+    def hold_out(self, size: float | int = 0.1, seed: int = 0) -> Dataset:
+        """Move a random part of the training rows to validation: a fraction, or a number of rows.
+
+        The choice depends on the number of rows and the seed alone, not on any label.
+        """
+        if self.validation is not None:
+            raise InputError("the dataset already has validation rows")
+        n = len(self.train)
+        count = round(size * n) if isinstance(size, float) else size
+        if not 0 < count < n:
+            raise InputError(f"cannot hold out {size} of {n} training rows")
+        order = np.random.default_rng([seed, 0x5EED]).permutation(n)
+        held, kept = np.sort(order[:count]), np.sort(order[count:])
+        return replace(self, train=self.train.take(kept), validation=self.train.take(held))
+
+
+def from_arrays(
+    x: npt.ArrayLike,
+    y: npt.ArrayLike,
+    *,
+    x_test: npt.ArrayLike | None = None,
+    y_test: npt.ArrayLike | None = None,
+    classes: Sequence[str] | None = None,
+    name: str = "arrays",
+) -> Dataset:
+    """A dataset of arrays held in memory.
+
+    Parameters
+    ----------
+    x : array (N, d), (N, H, W) or (N, C, H, W)
+        uint8 stays uint8 (pixels); anything else becomes float32.
+    y : array (N,)
+        Labels of any kind; those that are not integers 0..K-1 are numbered in sorted order.
+    classes : sequence of str, optional
+        Names of the classes, in order; needed when a class has no example.
+    """
+    raw = np.asarray(y)
+    values = np.unique(raw if y_test is None else np.concatenate([raw, np.asarray(y_test)]))
+    if classes is None and not (
+        np.issubdtype(values.dtype, np.integer) and len(values) and np.array_equal(values, np.arange(len(values)))
+    ):
+        classes = [str(value) for value in values]
+        raw = np.searchsorted(values, raw)
+        y_test = None if y_test is None else np.searchsorted(values, np.asarray(y_test))
+    names = tuple(map(str, values if classes is None else classes))
+    test = None if x_test is None or y_test is None else Split(as_inputs(x_test), np.asarray(y_test))
+    return Dataset(name, Split(as_inputs(x), raw.astype(np.int64)), test, classes=names)
+
+
+def as_inputs(x: npt.ArrayLike) -> npt.NDArray[Any]:
+    """Vectors `(N, d)` or images `(N, C, H, W)`: uint8 as it is, other numbers as float32; NaN is refused."""
+    array = np.asarray(x)
+    if array.ndim == 3:
+        array = array[:, None]
+    if array.ndim not in (2, 4):
+        raise InputError(f"expected inputs of shape (N, d), (N, H, W) or (N, C, H, W), got {array.shape}")
+    if array.dtype == np.uint8:
+        return array
+    if not (np.issubdtype(array.dtype, np.number) or array.dtype == bool) or np.iscomplexobj(array):
+        raise InputError(f"expected numbers as inputs, got {array.dtype}")
+    array = array.astype(np.float32, copy=False)
+    if not np.isfinite(array).all():
+        bad = int(np.argwhere(~np.isfinite(array))[0][0])
+        raise InputError(f"inputs must be finite numbers; row {bad} has NaN or infinity: drop or fill it")
+    return array

@@ -1,0 +1,60 @@
+"""What can go wrong that a user can mend: one line that says what was expected, what came and what to do."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class NoisegateError(Exception):
+    """Base of every error noisegate raises on purpose."""
+
+
+class InputError(NoisegateError, ValueError):
+    """Something handed to noisegate is not what it can work with."""
+
+
+class UnknownNameError(InputError):
+    """A name that is in no list; the message suggests the near ones.
+
+    >>> raise UnknownNameError("method", "lm", ["ce", "ln"])
+    Traceback (most recent call last):
+    noisegate.errors.UnknownNameError: unknown method 'lm'; did you mean 'ln'? (there are: ce, ln)
+    """
+
+    def __init__(self, kind: str, name: object, known: Iterable[str]) -> None:
+        known = sorted(known)
+        near = difflib.get_close_matches(str(name), known, n=3, cutoff=0.5)
+        hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else ";"
+        super().__init__(f"unknown {kind} {name!r}{hint} (there are: {', '.join(known)})")
+
+
+class MissingDataError(InputError, FileNotFoundError):
+    """A file or dataset that should be on disk is not there."""
+
+    __str__ = Exception.__str__
+
+
+class DamagedFileError(InputError):
+    """A file is there but cannot be what it claims to be: truncated, wrong checksum, wrong format."""
+
+
+class BusyError(NoisegateError, RuntimeError):
+    """Another process is writing to the same folder."""
+
+
+class DivergedError(NoisegateError, RuntimeError):
+    """Training produced a loss or a weight that is not a finite number.
+
+    Attributes
+    ----------
+    phase, epoch, step : int
+        Where it happened, counted from 0; `step` counts updates within the phase.
+    """
+
+    def __init__(self, phase: int, epoch: int, step: int) -> None:
+        self.phase, self.epoch, self.step = phase, epoch, step
+        super().__init__(
+            f"training diverged: the loss or a weight is not finite at step {step} "
+            f"(phase {phase}, epoch {epoch}); try a lower learning rate or clip_norm=1.0 in the recipe"
+        )
