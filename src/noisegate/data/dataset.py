@@ -170,13 +170,17 @@ class Dataset:
         """
         if self.validation is not None:
             raise InputError("the dataset already has validation rows")
-        n = len(self.train)
-        count = round(size * n) if isinstance(size, float) else size
-        if not 0 < count < n:
-            raise InputError(f"cannot hold out {size} of {n} training rows")
-        order = np.random.default_rng([seed, 0x5EED]).permutation(n)
-        held, kept = np.sort(order[:count]), np.sort(order[count:])
+        held, kept = held_out_rows(len(self.train), size, seed)
         return replace(self, train=self.train.take(kept), validation=self.train.take(held))
+
+
+def held_out_rows(n: int, size: float | int, seed: int) -> tuple[Labels, Labels]:
+    """Row numbers to hold out, a fraction or a count of `n`, and the others; both sorted."""
+    count = round(size * n) if isinstance(size, float) else size
+    if not 0 < count < n:
+        raise InputError(f"cannot hold out {size} of {n} training rows")
+    order = np.random.default_rng([seed, 0x5EED]).permutation(n)
+    return np.sort(order[:count]), np.sort(order[count:])
 
 
 def from_arrays(
@@ -193,7 +197,7 @@ def from_arrays(
     Parameters
     ----------
     x : array (N, d), (N, H, W) or (N, C, H, W)
-        uint8 stays uint8 (pixels); anything else becomes float32.
+        uint8 stays uint8 (pixels); other numbers become float32, but float64 vectors stay what they are.
     y : array (N,)
         Labels of any kind; those that are not integers 0..K-1 are numbered in sorted order.
     classes : sequence of str, optional
@@ -213,7 +217,11 @@ def from_arrays(
 
 
 def as_inputs(x: npt.ArrayLike) -> npt.NDArray[Any]:
-    """Vectors `(N, d)` or images `(N, C, H, W)`: uint8 as it is, other numbers as float32; NaN is refused."""
+    """Vectors `(N, d)` or images `(N, C, H, W)` as the networks take them; NaN is refused.
+
+    uint8 stays as it is, other numbers become float32, but float64 vectors stay float64: features far from
+    zero would lose their digits before they are standardised.
+    """
     array = np.asarray(x)
     if array.ndim == 3:
         array = array[:, None]
@@ -223,7 +231,8 @@ def as_inputs(x: npt.ArrayLike) -> npt.NDArray[Any]:
         return array
     if not (np.issubdtype(array.dtype, np.number) or array.dtype == bool) or np.iscomplexobj(array):
         raise InputError(f"expected numbers as inputs, got {array.dtype}")
-    array = array.astype(np.float32, copy=False)
+    if array.ndim == 4 or array.dtype != np.float64:
+        array = array.astype(np.float32, copy=False)
     if not np.isfinite(array).all():
         bad = int(np.argwhere(~np.isfinite(array))[0][0])
         raise InputError(f"inputs must be finite numbers; row {bad} has NaN or infinity: drop or fill it")

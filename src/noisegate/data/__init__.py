@@ -1,0 +1,142 @@
+"""Datasets: `load` reads one by name, by path, or from what Python hands over.
+
+A dataset joins by a file in this folder (or anywhere) that calls `register`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import pkgutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from noisegate.data.arrays import ArrayReader, from_pair, load_npz
+from noisegate.data.dataset import Dataset, LazyInputs, Reader, Split, as_inputs, from_arrays
+from noisegate.data.folder import load_folder
+from noisegate.data.images import ImageFiles, ImageReader
+from noisegate.data.registry import DATASETS, Remote, Source, call_loader, lookup, register, root_folder
+from noisegate.data.table import TABLE_SUFFIXES, TableReader, from_frame, load_table, read_table
+from noisegate.data.torch_dataset import from_torch
+from noisegate.errors import InputError, MissingDataError
+
+__all__ = [
+    "DATASETS",
+    "ArrayReader",
+    "Dataset",
+    "ImageFiles",
+    "ImageReader",
+    "LazyInputs",
+    "Reader",
+    "Remote",
+    "Source",
+    "Split",
+    "TableReader",
+    "as_inputs",
+    "from_arrays",
+    "from_frame",
+    "from_torch",
+    "load",
+    "read_table",
+    "reader_from_dict",
+    "register",
+    "root_folder",
+]
+
+# Every file of this folder registers its own datasets when it is imported, so a new dataset is one new file.
+# These two serve training, hold no dataset and need torch, which reading data must not import.
+_NO_DATASETS = ("augment", "loader")
+for _module in pkgutil.iter_modules(__path__):
+    if _module.name not in _NO_DATASETS:
+        importlib.import_module(f"{__name__}.{_module.name}")
+
+_READERS: dict[str, Any] = {"arrays": ArrayReader, "images": ImageReader, "table": TableReader}
+
+
+def load(
+    name_or_path: Any, *, root: str | os.PathLike[str] | None = None, seed: int = 0, **options: Any
+) -> Dataset:
+    """A dataset by name, by path, or of objects in memory.
+
+    Parameters
+    ----------
+    name_or_path : str, path, Dataset, (x, y), DataFrame or torch Dataset
+        A name in `DATASETS`; else a .csv, .tsv, .parquet or .npz file or a folder of images; else arrays, a
+        table or a torch Dataset, as they are.
+    root : path, optional
+        Where named data lie; default $NOISEGATE_DATA, or noisegate's folder in the user's cache.
+    seed : int
+        For data that are drawn (moons, circles, gaussians); real data do not depend on it.
+    **options
+        What the loader takes: `label="target"` for a table, `size=64` for a folder of images.
+
+    >>> load("digits").input_shape
+    (64,)
+    >>> load("digit")
+    Traceback (most recent call last):
+    noisegate.errors.UnknownNameError: unknown dataset 'digit'; did you mean 'digits'? (there are: ...)
+    """
+    if isinstance(name_or_path, Dataset):
+        if options:
+            raise InputError(f"a Dataset that is already loaded takes no options, got {', '.join(options)}")
+        return name_or_path
+    if isinstance(name_or_path, str | os.PathLike):
+        text = os.fspath(name_or_path)
+        if isinstance(name_or_path, str) and (text in DATASETS or not _is_path(text)):
+            return lookup(text).load(root=root, seed=seed, **options)
+        return _load_path(Path(text).expanduser(), options)
+    return _load_object(name_or_path, options)
+
+
+def _is_path(text: str) -> bool:
+    suffixes = (*TABLE_SUFFIXES, ".npz")
+    return os.sep in text or text in (".", "..") or text.lower().endswith(suffixes) or os.path.exists(text)
+
+
+def _load_path(path: Path, options: dict[str, Any]) -> Dataset:
+    if not path.exists():
+        raise MissingDataError(f"there is no file or folder {path}")
+    if path.is_dir():
+        return load_folder(path, **options)
+    if path.name.lower().endswith(".npz"):
+        return call_loader(load_npz, "an .npz table", path, **options)
+    if path.name.lower().endswith(TABLE_SUFFIXES):
+        return call_loader(load_table, "a table", path, **options)
+    raise InputError(
+        f"{path} is of no kind that noisegate reads; expected {' '.join(TABLE_SUFFIXES)} .npz "
+        "or a folder of images"
+    )
+
+
+def _load_object(data: Any, options: dict[str, Any]) -> Dataset:
+    if isinstance(data, tuple) and len(data) == 2:
+        return call_loader(from_pair, "a pair of arrays", *data, **options)
+    if type(data).__module__.split(".")[0] == "pandas":
+        return call_loader(from_frame, "a DataFrame", data, **options)
+    if (
+        hasattr(data, "__getitem__")
+        and not isinstance(data, tuple | list | dict)
+        and not hasattr(data, "dtype")
+    ):
+        return call_loader(from_torch, "a torch Dataset", data, **options)
+    raise InputError(
+        f"expected the name of a dataset, a path, a Dataset, a pair (x, y), a DataFrame or a torch Dataset, "
+        f"got {type(data).__name__}"
+    )
+
+
+def reader_from_dict(content: Mapping[str, Any]) -> Reader:
+    """The reader that `to_dict` described: its inverse, for a model folder.
+
+    >>> reader_from_dict(ImageReader(28, 1).to_dict())
+    ImageReader(size=28, channels=1)
+    """
+    kind = content.get("kind")
+    if kind not in _READERS:
+        raise InputError(f"unknown kind of reader {kind!r}; expected one of {', '.join(_READERS)}")
+    try:
+        reader: Reader = _READERS[kind].from_dict(content)
+    except (KeyError, TypeError, ValueError) as error:
+        raise InputError(f"the description of a reader of kind {kind!r} is damaged ({error!r})") from None
+    return reader

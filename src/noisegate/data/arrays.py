@@ -1,0 +1,274 @@
+"""Arrays in memory and in .npz files: labels of any kind become 0..K-1, and the kind is remembered."""
+
+from __future__ import annotations
+
+import os
+import zipfile
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from noisegate.data.dataset import Dataset, Inputs, Labels, Split, as_inputs
+from noisegate.errors import DamagedFileError, InputError, MissingDataError
+
+_X_NAMES = ("x", "X", "data", "images")
+_Y_NAMES = ("y", "Y", "labels", "label", "target")
+
+
+def label_array(raw: Any, what: str) -> npt.NDArray[Any]:
+    """Labels as one plain array of booleans, whole numbers or text; missing and fractional ones are refused.
+
+    >>> label_array([2.0, 1.0], "y")
+    array([2, 1])
+    """
+    array = np.asarray(raw)
+    if array.ndim == 2 and array.shape[1] == 1:
+        array = array[:, 0]
+    if array.ndim != 1:
+        raise InputError(f"{what}: expected one label a row, got an array of shape {array.shape}")
+    if array.dtype == object:
+        array = _from_objects(array, what)
+    if array.dtype.kind == "f":
+        array = _whole(array, what)
+    if array.dtype.kind == "S":
+        array = np.char.decode(array, "utf-8", "replace")
+    if array.dtype.kind not in "biuU":
+        raise InputError(f"{what}: labels must be text, whole numbers or booleans, got {array.dtype}")
+    return array
+
+
+def _missing(value: Any) -> bool:
+    return (
+        value is None
+        or (isinstance(value, float) and value != value)
+        or type(value).__name__ in ("NAType", "NaTType")
+    )
+
+
+def _from_objects(array: npt.NDArray[Any], what: str) -> npt.NDArray[Any]:
+    values = array.tolist()
+    _refuse_missing(sum(map(_missing, values)), len(values), what)
+    kinds = {
+        bool if isinstance(v, bool | np.bool_) else int if isinstance(v, int | np.integer) else type(v)
+        for v in values
+    }
+    if kinds in ({bool}, {int}, {float}, {int, float}):
+        return np.asarray(values)
+    return np.asarray([str(value) for value in values], dtype=str)
+
+
+def _whole(array: npt.NDArray[Any], what: str) -> npt.NDArray[Any]:
+    _refuse_missing(int(np.isnan(array).sum()), len(array), what)
+    broken = array[array != np.round(array)] if np.isfinite(array).all() else array[~np.isfinite(array)]
+    if len(broken):
+        raise InputError(
+            f"{what}: labels must name classes, but there are fractions such as {broken[0]}; "
+            "noisegate classifies: choose another column, or cut the numbers into classes"
+        )
+    return array.astype(np.int64)
+
+
+def _refuse_missing(count: int, n: int, what: str) -> None:
+    if count:
+        raise InputError(f"{what}: {count} of {n} labels are missing; drop these rows, or label them first")
+
+
+@dataclass(frozen=True)
+class Classes:
+    """The values labels take, in sorted order: value i is class i."""
+
+    values: npt.NDArray[Any]
+
+    @classmethod
+    def of(cls, labels: npt.NDArray[Any], what: str) -> Classes:
+        """Learn the classes; one class only, or one class a row, cannot be meant."""
+        values = np.unique(labels)
+        if len(values) < 2:
+            only = f"only {values[0]!s}" if len(values) else "none"
+            raise InputError(f"{what}: expected at least two classes, found {only}")
+        if len(values) == len(labels) > 10:
+            raise InputError(
+                f"{what}: every row has a label of its own ({len(values)}); is this the right column?"
+            )
+        return cls(values)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(map(str, self.values.tolist()))
+
+    def number(self, labels: npt.NDArray[Any], what: str) -> Labels:
+        """The place of each label among the classes; numbers and the same numbers as text are one."""
+        values = self.values
+        if (labels.dtype.kind == "U") != (values.dtype.kind == "U"):
+            labels, values = labels.astype(str), values.astype(str)
+        order = np.argsort(values, kind="stable")
+        place = np.minimum(np.searchsorted(values, labels, sorter=order), len(order) - 1)
+        found = order[place].astype(np.int64)
+        unknown = labels[values[found] != labels]
+        if len(unknown):
+            raise InputError(
+                f"{what}: {len(unknown)} labels such as {str(unknown[0])!r} do not occur in the training "
+                f"labels ({', '.join(self.names[:10])}{', ...' if len(self.names) > 10 else ''})"
+            )
+        return found
+
+
+def from_pair(
+    x: Any,
+    y: Any,
+    *,
+    x_test: Any = None,
+    y_test: Any = None,
+    clean: Any = None,
+    classes: Sequence[str] | None = None,
+    name: str = "arrays",
+) -> Dataset:
+    """A dataset of arrays, with every label checked; `info["label_values"]` keeps the labels as given.
+
+    Parameters
+    ----------
+    x : array (N, d), (N, H, W), (N, C, H, W) or (N, H, W, C)
+    y : array (N,)
+        Labels: text, whole numbers or booleans.
+    clean : array (N,), optional
+        Clean labels, where they are known.
+    classes : sequence of str, optional
+        Names of the classes; `y` must then hold 0..K-1.
+    """
+    observed = label_array(y, "y")
+    known = np.arange(len(classes)) if classes is not None else None
+    coding = Classes.of(observed, "y") if known is None else Classes(known)
+    true = None if clean is None else coding.number(label_array(clean, "clean"), "clean")
+    train = Split(images_first(x), coding.number(observed, "y"), true)
+    if (x_test is None) != (y_test is None):
+        raise InputError("x_test and y_test come together; one of them is missing")
+    test = (
+        None
+        if x_test is None
+        else Split(images_first(x_test), coding.number(label_array(y_test, "y_test"), "y_test"))
+    )
+    if test is not None and test.input_shape != train.input_shape:
+        raise InputError(f"x_test has rows of shape {test.input_shape}, x has {train.input_shape}")
+    return Dataset(
+        name,
+        train,
+        test,
+        classes=coding.names if classes is None else tuple(map(str, classes)),
+        reader=ArrayReader(train.input_shape),
+        info={"label_values": coding.values.tolist()},
+    )
+
+
+def images_first(x: Any) -> npt.NDArray[Any]:
+    """`as_inputs`, also for images with the channels last: (N, H, W, 1 or 3) becomes (N, C, H, W)."""
+    array = np.asarray(x)
+    if array.ndim == 4 and array.shape[1] not in (1, 3) and array.shape[3] in (1, 3):
+        array = np.ascontiguousarray(np.moveaxis(array, 3, 1))
+    return as_inputs(array)
+
+
+def read_npz(path: str | os.PathLike[str]) -> dict[str, npt.NDArray[Any]]:
+    """All arrays of an .npz file; arrays of Python objects, which would need pickle, are refused."""
+    path = Path(path)
+    if path.is_dir():
+        raise InputError(f"expected an .npz file at {path}, found a folder")
+    try:
+        with np.load(path, allow_pickle=False) as content:
+            if isinstance(content, np.ndarray):
+                raise DamagedFileError(f"{path} is a single array; expected an .npz file with named arrays")
+            return {name: content[name] for name in content.files}
+    except FileNotFoundError:
+        raise MissingDataError(f"there is no file {path}") from None
+    except (
+        OSError,
+        ValueError,
+        EOFError,
+        KeyError,
+        zipfile.BadZipFile,
+        zlib.error,
+        NotImplementedError,
+    ) as error:
+        if isinstance(error, InputError):
+            raise
+        if "allow_pickle" in str(error) and zipfile.is_zipfile(path):
+            raise DamagedFileError(
+                f"{path} holds arrays of Python objects; save them as numbers or text"
+            ) from None
+        raise DamagedFileError(
+            f"{path} cannot be read as an .npz file ({error}); it may be cut off"
+        ) from None
+
+
+def _pick(arrays: Mapping[str, Any], names: Sequence[str], path: Any) -> Any:
+    found = [name for name in names if name in arrays]
+    if not found:
+        raise InputError(
+            f"{path} has no array called {' or '.join(names)}; it has: {', '.join(arrays) or 'none'}"
+        )
+    return arrays[found[0]]
+
+
+def load_npz(path: str | os.PathLike[str]) -> Dataset:
+    """An .npz table: arrays x (X, data, images) and y (labels); optional x_test, y_test, clean, classes."""
+    arrays = read_npz(path)
+    classes = arrays.get("classes")
+    return from_pair(
+        _pick(arrays, _X_NAMES, path),
+        _pick(arrays, _Y_NAMES, path),
+        x_test=next((arrays[f"{n}_test"] for n in _X_NAMES if f"{n}_test" in arrays), None),
+        y_test=next((arrays[f"{n}_test"] for n in _Y_NAMES if f"{n}_test" in arrays), None),
+        clean=arrays.get("clean"),
+        classes=None if classes is None else [str(name) for name in classes],
+        name=Path(path).stem,
+    )
+
+
+def read_array(path: Any) -> npt.NDArray[Any]:
+    """Inputs from an array, an .npy file, or the x (X, data, images) of an .npz file."""
+    if not isinstance(path, str | os.PathLike):
+        return images_first(path)
+    path = Path(path)
+    if path.suffix != ".npy":
+        return images_first(_pick(read_npz(path), _X_NAMES, path))
+    try:
+        return images_first(np.load(path, allow_pickle=False))
+    except FileNotFoundError:
+        raise MissingDataError(f"there is no file {path}") from None
+    except (OSError, ValueError, EOFError) as error:
+        if isinstance(error, InputError):
+            raise
+        raise DamagedFileError(f"{path} cannot be read as an .npy file ({error})") from None
+
+
+@dataclass(frozen=True)
+class ArrayReader:
+    """Reads arrays of rows of one shape: an .npz or .npy file, or an array.
+
+    >>> ArrayReader((2,)).read(np.zeros((3, 2))).shape
+    (3, 2)
+    """
+
+    shape: tuple[int, ...]
+
+    def read(self, path: Any) -> Inputs:
+        """Inputs (N, *shape); other shapes are refused."""
+        x = read_array(path)
+        if x.shape[1:] != tuple(self.shape):
+            raise InputError(f"expected rows of shape {tuple(self.shape)}, got {x.shape[1:]}")
+        return x
+
+    def names(self, path: Any) -> list[str]:
+        """A name for every row: its number."""
+        return [str(row) for row in range(len(self.read(path)))]
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"kind": "arrays", "shape": list(self.shape)}
+
+    @classmethod
+    def from_dict(cls, content: Mapping[str, Any]) -> ArrayReader:
+        return cls(tuple(int(n) for n in content["shape"]))

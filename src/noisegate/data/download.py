@@ -1,0 +1,305 @@
+"""Fetching datasets: checked against published checksums, under the final name only once they are right."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tarfile
+import tempfile
+import zlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any, BinaryIO
+
+from noisegate._files import atomic
+from noisegate.data.registry import DATASETS, Entry, Remote, Source, candidates, locate, lookup, root_folder
+from noisegate.errors import DamagedFileError, InputError, MissingDataError
+
+Progress = Callable[[str, int, int], None]
+_CHUNK = 1 << 20
+
+
+def md5_of(path: Path) -> str:
+    """MD5 of a file, which is what the publishers state: it guards against damage, not against forgery."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
+
+
+def fetch(
+    name: str,
+    root: str | os.PathLike[str] | None = None,
+    *,
+    base_url: str | None = None,
+    optional: bool = False,
+    replace: bool = False,
+    progress: Progress | None = None,
+    timeout: float = 60,
+) -> Path:
+    """Download a dataset into the data root and return its folder.
+
+    Files that are there with the published checksum are not fetched again; nothing half-written is resumed,
+    and a damaged download leaves nothing behind.
+
+    Parameters
+    ----------
+    base_url : str, optional
+        A mirror to use instead of the publisher's addresses.
+    optional : bool
+        Also the optional files (SVHN's extra images).
+    replace : bool
+        Fetch anew files that are there with another checksum; otherwise they are an error.
+    progress : function of (file name, bytes so far, bytes in all), optional
+        Called as a download proceeds; the last is 0 where the server does not say.
+    timeout : float
+        Seconds without an answer after which a server counts as unreachable.
+    """
+    entry, folder_root = lookup(name), root_folder(root)
+    if entry.source is None:
+        raise InputError(f"{entry.name} needs no download: load it by name")
+    folder = _target(entry.source, folder_root)
+    if not entry.source.remotes:
+        if locate(entry.source, folder_root) is not None:
+            return folder
+        files = ", ".join(need.split("|")[0] for need in entry.source.files)
+        raise MissingDataError(
+            f"{entry.name} cannot be fetched: {entry.source.advice}; put {files} into {folder}"
+        )
+    for remote in entry.source.remotes:
+        if remote.optional and not optional:
+            continue
+        job = _Job(entry, remote, folder, base_url, progress, timeout)
+        if job.needed(replace):
+            job.run()
+    return folder
+
+
+def _target(source: Source, root: Path) -> Path:
+    """Where the files are, or where some of them are, or the first place."""
+    found = locate(source, root)
+    if found is not None:
+        return found
+    return next(
+        (place for place in candidates(source, root) if place.is_dir() and any(place.iterdir())),
+        root / source.places[0],
+    )
+
+
+class _Checked:
+    """A file that counts and digests what is written to it."""
+
+    def __init__(self, file: BinaryIO, report: Callable[[int], None] = lambda count: None) -> None:
+        self._file, self._report = file, report
+        self.md5, self.count = hashlib.md5(usedforsecurity=False), 0
+
+    def write(self, chunk: bytes) -> None:
+        self._file.write(chunk)
+        self.md5.update(chunk)
+        self.count += len(chunk)
+        self._report(self.count)
+
+    def flush(self) -> None:
+        """The file is flushed once, at the end."""
+
+
+class _Total:
+    """Takes the size from pooch, which sets `total` on a progress bar, and shows nothing itself."""
+
+    total = 0
+
+    def update(self, count: int) -> None: ...
+
+    def reset(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+@dataclass(frozen=True)
+class _Job:
+    """One file to fetch for one dataset."""
+
+    entry: Entry
+    remote: Remote
+    folder: Path
+    base_url: str | None
+    progress: Progress | None
+    timeout: float
+
+    @property
+    def finals(self) -> dict[Path, str]:
+        """The files that must be there in the end, with their MD5; an archive brings its folder along."""
+        if self.remote.members is None:
+            return {self.folder / self.remote.name: self.remote.md5}
+        return {self.folder.parent / member: md5 for member, md5 in self.remote.members.items()}
+
+    def needed(self, replace: bool) -> bool:
+        """Whether a file is lacking; one with another checksum is an error, or is replaced."""
+        lacking = False
+        for path, expected in self.finals.items():
+            if not path.exists():
+                lacking = True
+                continue
+            found = md5_of(path)
+            if found != expected:
+                if not replace:
+                    raise DamagedFileError(
+                        f"{path} is there, but its MD5 is {found} and the published one {expected}: "
+                        "it is damaged or not the original; delete it, or fetch with replace"
+                    )
+                lacking = True
+        return lacking
+
+    def run(self) -> None:
+        if self.remote.members is None:
+            self.download(self.folder / self.remote.name)
+            return
+        self.folder.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=".fetch-", dir=self.folder.parent) as temporary:
+            archive = Path(temporary) / self.remote.name
+            self.download(archive)
+            extract(archive, self.folder.parent, self.remote.members)
+
+    def download(self, path: Path) -> None:
+        """Try each address in turn; the first good copy is renamed to `path`."""
+        bases = (self.base_url,) if self.base_url is not None else self.remote.urls
+        failures: list[Exception] = []
+        for base in bases:
+            try:
+                self._download_from(f"{base.rstrip('/')}/{self.remote.name}", path)
+                return
+            except (DamagedFileError, _Unreachable) as error:
+                failures.append(error)
+        damaged = [error for error in failures if isinstance(error, DamagedFileError)]
+        if damaged:
+            raise damaged[0]
+        needed = ", ".join(sorted(str(final) for final in self.finals))
+        raise MissingDataError(
+            f"{self.entry.name}: could not reach {'; '.join(map(str, failures))}. Without a network, "
+            f"fetch {self.remote.name} elsewhere and put {needed} there"
+        )
+
+    def _download_from(self, url: str, path: Path) -> None:
+        pooch, requests = _pooch()
+        total = _Total()
+        with atomic(path) as file:
+            writer = _Checked(file, lambda count: self._show(count, int(total.total)))
+            get = pooch.HTTPDownloader(
+                progressbar=total,
+                chunk_size=_CHUNK,
+                timeout=self.timeout,
+                headers={"Accept-Encoding": "identity"},
+            )
+            try:
+                get(url, writer, None)
+            except requests.exceptions.RequestException as error:
+                if writer.count:
+                    raise DamagedFileError(
+                        f"the download of {url} broke off after {writer.count} of {total.total} bytes; "
+                        "nothing was kept, try again"
+                    ) from None
+                raise _Unreachable(f"{url} ({_reason(error)})") from None
+            if writer.md5.hexdigest() != self.remote.md5:
+                raise DamagedFileError(
+                    f"{url} gave {writer.count} bytes with the MD5 {writer.md5.hexdigest()}, but "
+                    f"{self.remote.md5} is published: damaged on the way, or changed; nothing was kept, "
+                    "try again or use another base_url"
+                )
+
+    def _show(self, count: int, total: int) -> None:
+        if self.progress is not None:
+            self.progress(self.remote.name, count, total)
+
+
+class _Unreachable(Exception):
+    """An address that gave nothing."""
+
+
+def _reason(error: Any) -> str:
+    """One short line: the status the server gave, or the kind of failure."""
+    response = getattr(error, "response", None)
+    return f"HTTP {response.status_code}" if response is not None else type(error).__name__
+
+
+def _pooch() -> tuple[Any, Any]:
+    try:
+        import pooch
+        import requests
+    except ImportError:
+        raise InputError("fetching needs pooch: pip install noisegate[data]") from None
+    return pooch, requests
+
+
+def extract(archive: Path, folder: Path, expected: Mapping[str, str] | None = None) -> None:
+    """Unpack a tar archive member by member; anything in it but files within `folder`: it is refused whole.
+
+    Parameters
+    ----------
+    expected : mapping, optional
+        Members that must be there, with their MD5; each is checked before it gets its name.
+    """
+    expected = dict(expected or {})
+    try:
+        with tarfile.open(archive) as tar:
+            members = [member for member in tar.getmembers() if not member.isdir()]
+            for member in members:
+                _check_member(member, archive)
+            lacking = sorted(set(expected) - {member.name for member in members})
+            if lacking:
+                raise DamagedFileError(f"{archive.name} lacks {', '.join(lacking)}")
+            for member in members:
+                _write_member(tar, member, folder, expected.get(member.name))
+    except (tarfile.TarError, EOFError, zlib.error) as error:
+        raise DamagedFileError(f"{archive.name} is a damaged archive ({error})") from None
+
+
+def _check_member(member: tarfile.TarInfo, archive: Path) -> None:
+    path = PurePosixPath(member.name)
+    if path.is_absolute() or ".." in path.parts or "\\" in member.name:
+        raise DamagedFileError(
+            f"{archive.name} holds {member.name!r}, which leads outside; nothing was unpacked"
+        )
+    if not member.isreg():
+        raise DamagedFileError(
+            f"{archive.name} holds {member.name!r}, which is no plain file; nothing was unpacked"
+        )
+
+
+def _write_member(tar: tarfile.TarFile, member: tarfile.TarInfo, folder: Path, md5: str | None) -> None:
+    source = tar.extractfile(member)
+    if source is None:
+        raise DamagedFileError(f"{member.name} cannot be unpacked")
+    with source, atomic(folder / member.name) as file:
+        writer = _Checked(file)
+        while chunk := source.read(_CHUNK):
+            writer.write(chunk)
+        if md5 is not None and writer.md5.hexdigest() != md5:
+            raise DamagedFileError(
+                f"{member.name} has the MD5 {writer.md5.hexdigest()}, but {md5} is published"
+            )
+
+
+@dataclass(frozen=True)
+class Status:
+    """Whether a dataset can be loaded, and otherwise how to get it."""
+
+    name: str
+    description: str
+    available: bool
+    folder: Path | None
+    advice: str
+
+
+def status(root: str | os.PathLike[str] | None = None) -> list[Status]:
+    """Every dataset with a name, and where it is or how to get it; nothing is read or downloaded."""
+    return [_status(entry, root_folder(root)) for _, entry in sorted(DATASETS.items())]
+
+
+def _status(entry: Entry, root: Path) -> Status:
+    if entry.source is None:
+        return Status(entry.name, entry.description, True, None, "built in")
+    folder = locate(entry.source, root)
+    if folder is not None:
+        advice = f"in {folder}"
+    else:
+        advice = f"noisegate data fetch {entry.name}" if entry.source.remotes else entry.source.advice
+    return Status(entry.name, entry.description, folder is not None, folder, advice)

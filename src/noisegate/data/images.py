@@ -1,0 +1,301 @@
+"""Image files as inputs: paths in memory, pixels when they are asked for."""
+
+from __future__ import annotations
+
+import functools
+import os
+from array import array
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from noisegate.data.arrays import ArrayReader
+from noisegate.data.dataset import Inputs
+from noisegate.errors import DamagedFileError, InputError, MissingDataError
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm")
+RESIDENT_BYTES = 1 << 30
+_SKIPPED = ("__MACOSX", "__pycache__")
+
+
+class PathList(Sequence[str]):
+    """Many paths in one buffer: a million of 50 characters take 58 MB, a list of str about 110 MB.
+
+    >>> paths = PathList(["a/1.png", "b/2.png", "b/3.png"])
+    >>> list(paths.take(np.array([2, 0])))
+    ['b/3.png', 'a/1.png']
+    """
+
+    def __init__(self, paths: Iterable[str]) -> None:
+        buffer, ends = bytearray(), array("q")
+        for path in paths:
+            buffer += os.fsencode(path)
+            ends.append(len(buffer))
+        self._buffer, self._ends = buffer, np.frombuffer(ends, np.int64) if ends else np.zeros(0, np.int64)
+        self._rows: npt.NDArray[np.int64] | None = None
+
+    def __len__(self) -> int:
+        return len(self._ends if self._rows is None else self._rows)
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self)))]
+        place = range(len(self))[index]
+        row = place if self._rows is None else int(self._rows[place])
+        start = int(self._ends[row - 1]) if row else 0
+        return os.fsdecode(bytes(self._buffer[start : int(self._ends[row])]))
+
+    def take(self, index: npt.NDArray[np.int64]) -> PathList:
+        """The paths `index`, sharing the buffer."""
+        new = object.__new__(PathList)
+        new._buffer, new._ends = self._buffer, self._ends
+        rows = np.arange(len(self._ends)) if self._rows is None else self._rows
+        new._rows = rows[np.asarray(index, np.int64)]
+        return new
+
+
+class ImageFiles:
+    """Images that are read from their files when they are needed (a `LazyInputs`).
+
+    Parameters
+    ----------
+    paths : sequence of str
+        Relative to `folder` where that is given.
+    size : int
+        The shorter side is scaled to `size`, then the middle is cut out: (channels, size, size), uint8.
+    channels : {1, 3}
+        Grey or RGB.
+    folder : path, optional
+        The files must lie in it; a link that leads outside is refused when it is read.
+    follow_links : bool
+        Allow links that lead out of `folder`.
+    """
+
+    def __init__(
+        self,
+        paths: Sequence[str],
+        size: int,
+        channels: int = 3,
+        *,
+        folder: str | os.PathLike[str] | None = None,
+        follow_links: bool = False,
+    ) -> None:
+        if channels not in (1, 3) or size < 1:
+            raise InputError(
+                f"images need a size of 1 or more and 1 or 3 channels, got {size} and {channels}"
+            )
+        self.names = paths if isinstance(paths, PathList) else PathList(paths)
+        self.size, self.channels, self.follow_links = int(size), channels, follow_links
+        self.folder = None if folder is None else os.fspath(folder)
+        self._real = None if folder is None or follow_links else os.path.realpath(folder)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return (self.channels, self.size, self.size)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return np.dtype(np.uint8)
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def take(self, index: npt.NDArray[np.int64]) -> ImageFiles:
+        """The files `index`, still unread."""
+        return ImageFiles(
+            self.names.take(index),
+            self.size,
+            self.channels,
+            folder=self.folder,
+            follow_links=self.follow_links,
+        )
+
+    def path(self, row: int) -> str:
+        """The file of one row, checked to lie in the folder."""
+        path = os.path.join(self.folder or "", self.names[row])
+        if self._real is not None:
+            real = os.path.realpath(path)
+            if real != self._real and not real.startswith(self._real.rstrip(os.sep) + os.sep):
+                raise InputError(
+                    f"{path} leads outside {self.folder}; pass follow_links=True if that is meant"
+                )
+        return path
+
+    def fetch(self, index: npt.NDArray[np.int64]) -> npt.NDArray[np.uint8]:
+        """Read the rows `index`: uint8 (len(index), channels, size, size)."""
+        rows = np.asarray(index, np.int64).tolist()
+        out = np.empty((len(rows), *self.shape), np.uint8)
+
+        def read(place: int) -> None:
+            out[place] = decode(self.path(rows[place]), self.size, self.channels)
+
+        if len(rows) < 2:
+            for place in range(len(rows)):
+                read(place)
+        else:
+            for _ in _threads(os.getpid()).map(read, range(len(rows))):
+                pass
+        return out
+
+    def read_all(self) -> npt.NDArray[np.uint8]:
+        """Every image, in one array."""
+        out = np.empty((len(self), *self.shape), np.uint8)
+        for start in range(0, len(self), 1024):
+            block = np.arange(start, min(start + 1024, len(self)))
+            out[block] = self.fetch(block)
+        return out
+
+
+@functools.lru_cache(maxsize=1)
+def _threads(pid: int) -> ThreadPoolExecutor:
+    # Keyed by process: after a fork the parent's threads do not exist in the child.
+    return ThreadPoolExecutor(min(16, os.cpu_count() or 1), thread_name_prefix="noisegate-images")
+
+
+def decode(path: str | os.PathLike[str], size: int, channels: int) -> npt.NDArray[np.uint8]:
+    """Read one image: shorter side scaled to `size`, middle cut out, (channels, size, size)."""
+    from PIL import Image
+
+    try:
+        with Image.open(path) as image:
+            # A JPEG can be decoded at a half, a quarter or an eighth; twice the size leaves room to smooth.
+            image.draft("L" if channels == 1 else "RGB", (2 * size, 2 * size))
+            pixels = np.asarray(_square(_converted(image, channels), size))
+    except FileNotFoundError:
+        raise MissingDataError(f"there is no image {path}") from None
+    except IsADirectoryError:
+        raise InputError(f"expected an image at {path}, found a folder") from None
+    except Exception as error:  # a damaged image can make a decoder raise almost anything
+        raise DamagedFileError(f"{path} cannot be read as an image ({error})") from None
+    return pixels[None] if channels == 1 else np.ascontiguousarray(pixels.transpose(2, 0, 1))
+
+
+def _converted(image: Image, channels: int) -> Image:
+    from PIL import Image as images
+
+    if image.mode.startswith("I"):  # 16 bits: PIL would clip at 255 instead of scaling
+        high = np.clip(np.asarray(image).astype(np.int64) >> 8, 0, 255).astype(np.uint8)
+        image = images.fromarray(high)
+    if image.mode == "P" and "transparency" in image.info:
+        image = image.convert("RGBA")
+    mode = "L" if channels == 1 else "RGB"
+    return image if image.mode == mode else image.convert(mode)
+
+
+def _square(image: Image, size: int) -> Image:
+    from PIL import Image as images
+
+    width, height = image.size
+    if width == height == size:
+        return image
+    short = min(width, height)
+    left, top = (width - short) / 2, (height - short) / 2
+    # Scaling the middle square alone equals scaling all and cutting, without the large image in between.
+    box = (left, top, left + short, top + short)
+    return image.resize((size, size), images.Resampling.BILINEAR, box=box)
+
+
+def probe(files: ImageFiles, count: int = 32) -> tuple[int, int]:
+    """A size and a number of channels that suit the images, judged by a few of them.
+
+    Small square images of one size (at most 64) keep it; anything else becomes 224. All grey: one channel.
+    """
+    from PIL import Image
+
+    sizes, grey = set(), True
+    for row in np.unique(np.linspace(0, len(files) - 1, min(count, len(files))).astype(int)):
+        path = files.path(int(row))
+        try:
+            with Image.open(path) as image:
+                sizes.add(image.size)
+                grey &= image.mode in ("1", "L") or image.mode.startswith("I")
+        except FileNotFoundError:
+            raise MissingDataError(f"there is no image {path}") from None
+        except Exception as error:
+            raise DamagedFileError(f"{path} cannot be read as an image ({error})") from None
+    width, height = next(iter(sizes))
+    small = len(sizes) == 1 and width == height <= 64
+    return (width if small else 224), (1 if grey else 3)
+
+
+def walk(folder: str | os.PathLike[str], *, follow_links: bool = False) -> Iterator[str]:
+    """Every image below `folder`, as a path relative to it, sorted within each folder, without hidden ones.
+
+    A link that leads out of the folder is refused unless `follow_links`.
+    """
+    top = os.fspath(folder)
+    real_top = os.path.realpath(top)
+
+    def descend(relative: str, above: tuple[str, ...]) -> Iterator[str]:
+        here = os.path.realpath(os.path.join(top, relative))
+        if here in above:  # a link that leads back up
+            return
+        with os.scandir(os.path.join(top, relative)) as entries:
+            found = sorted((e for e in entries if visible(e.name)), key=lambda e: e.name)
+        for entry in found:
+            name = os.path.join(relative, entry.name) if relative else entry.name
+            if entry.is_symlink() and not follow_links and not _inside(entry.path, real_top):
+                raise InputError(
+                    f"{entry.path} is a link out of {top}; pass follow_links=True if that is meant"
+                )
+            if entry.is_dir():
+                yield from descend(name, (*above, here))
+            elif entry.name.lower().endswith(SUFFIXES):
+                yield name
+
+    return descend("", ())
+
+
+def visible(name: str) -> bool:
+    """Whether a name in a folder of images counts: hidden files and what archivers leave behind do not."""
+    return not name.startswith(".") and name not in _SKIPPED
+
+
+def _inside(path: str, real_folder: str) -> bool:
+    return os.path.realpath(path).startswith(real_folder.rstrip(os.sep) + os.sep)
+
+
+@dataclass(frozen=True)
+class ImageReader:
+    """Reads images without labels: a folder of them and its sub-folders, one file, or an array of pixels."""
+
+    size: int
+    channels: int = 3
+
+    def _files(self, path: str | os.PathLike[str]) -> ImageFiles:
+        if os.path.isdir(path):
+            files = ImageFiles(PathList(walk(path)), self.size, self.channels, folder=path)
+            if not len(files):
+                raise InputError(f"there are no images in {path} (looked for {' '.join(SUFFIXES)})")
+            return files
+        if not os.path.exists(path):
+            raise MissingDataError(f"there is no image or folder {path}")
+        folder, name = os.path.split(os.fspath(path))
+        return ImageFiles([name], self.size, self.channels, folder=folder or ".", follow_links=True)
+
+    def read(self, path: Any) -> Inputs:
+        """Images (N, channels, size, size) of a folder (read when needed), a file, an .npz or an array."""
+        if not isinstance(path, str | os.PathLike) or os.fspath(path).endswith((".npz", ".npy")):
+            return ArrayReader((self.channels, self.size, self.size)).read(path)
+        files = self._files(path)
+        return files if os.path.isdir(path) else files.read_all()
+
+    def names(self, path: Any) -> list[str]:
+        """A name for every row: the file, relative to the folder, or the row's number in an array."""
+        if not isinstance(path, str | os.PathLike) or os.fspath(path).endswith((".npz", ".npy")):
+            return ArrayReader((self.channels, self.size, self.size)).names(path)
+        return list(self._files(path).names)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"kind": "images", "size": self.size, "channels": self.channels}
+
+    @classmethod
+    def from_dict(cls, content: Mapping[str, Any]) -> ImageReader:
+        return cls(int(content["size"]), int(content["channels"]))

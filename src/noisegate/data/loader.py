@@ -1,0 +1,120 @@
+"""Rows on their way to the device: resident where they fit, streamed where they do not, one interface."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from noisegate.data.dataset import Inputs
+from noisegate.errors import InputError
+
+PREFETCH = 4
+
+
+class Rows:
+    """Inputs, observed labels and weights of some rows, as the trainer and the methods see them.
+
+    There is no place for clean labels here: what trains or selects a model cannot reach them.
+
+    Parameters
+    ----------
+    x : array or LazyInputs
+    y : int64 array (N, ...), optional
+        Observed labels; rows that are only predicted have none.
+    weight : float array (N,), optional
+    device : torch.device
+    resident : bool, optional
+        Hold all inputs on the device; by default arrays do where they take at most half of its free memory.
+
+    Attributes
+    ----------
+    y, weight : tensors on the device
+    resident : bool
+    """
+
+    def __init__(
+        self,
+        x: Inputs,
+        y: npt.NDArray[Any] | None,
+        device: torch.device,
+        *,
+        weight: npt.ArrayLike | None = None,
+        resident: bool | None = None,
+    ) -> None:
+        self.device = device
+        self.source = x
+        labels = np.zeros(len(x), np.int64) if y is None else np.array(y, dtype=np.int64)
+        self.y = torch.as_tensor(labels, device=device)
+        ones = np.ones(len(self.y)) if weight is None else np.asarray(weight, dtype=np.float64)
+        if ones.shape != (len(self.y),) or not np.isfinite(ones).all() or (ones < 0).any() or not ones.any():
+            raise InputError("sample weights must be one finite number of at least 0 a row, and not all 0")
+        self.weight = torch.as_tensor(ones, dtype=torch.float32, device=device)
+        self.resident = fits(x, device) if resident is None else resident
+        if self.resident:
+            array = x if isinstance(x, np.ndarray) else x.fetch(np.arange(len(x)))
+            self._x = torch.from_numpy(np.require(array, requirements=["C", "W"])).to(device)
+
+    def __len__(self) -> int:
+        return len(self.y)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of one input."""
+        return tuple(self.source.shape[1:] if isinstance(self.source, np.ndarray) else self.source.shape)
+
+    def gather(self, index: Tensor) -> Tensor:
+        """The inputs of the rows `index`; a device gather that can be captured, for resident rows only."""
+        return self._x[index]
+
+    def batches(self, order: Tensor, batch_size: int) -> Iterator[tuple[Tensor, Tensor | None]]:
+        """Cut `order` into batches: (index, x), where x is None for resident rows: the step gathers it."""
+        indices = order.split(batch_size)
+        if self.resident:
+            yield from ((index.to(self.device), None) for index in indices)
+        else:
+            yield from self._stream(indices)
+
+    def _stream(self, indices: tuple[Tensor, ...]) -> Iterator[tuple[Tensor, Tensor]]:
+        """Read ahead in threads, a few batches at a time, in order."""
+        with ThreadPoolExecutor(max_workers=2) as pool:
+            waiting: deque[Future[Tensor]] = deque()
+            try:
+                for ahead in range(len(indices) + PREFETCH):
+                    if ahead < len(indices):
+                        waiting.append(pool.submit(self._read, indices[ahead]))
+                    done = ahead - PREFETCH + 1
+                    if 0 <= done < len(indices):
+                        x = waiting.popleft().result()
+                        yield indices[done].to(self.device), x.to(self.device, non_blocking=True)
+            finally:
+                for future in waiting:
+                    future.cancel()
+
+    def _read(self, index: Tensor) -> Tensor:
+        rows = index.cpu().numpy()
+        array = self.source[rows] if isinstance(self.source, np.ndarray) else self.source.fetch(rows)
+        x = torch.from_numpy(np.require(array, requirements=["C", "W"]))
+        return x.pin_memory() if self.device.type == "cuda" else x
+
+    def inputs(self, batch_size: int) -> Iterator[Tensor]:
+        """All inputs in their order, for prediction; the last batch may be smaller."""
+        order = torch.arange(len(self))
+        for index, x in self.batches(order, batch_size):
+            yield self.gather(index) if x is None else x
+
+
+def fits(x: Inputs, device: torch.device) -> bool:
+    """Whether inputs may live on the device: arrays do; on a GPU at most half of its free memory."""
+    if not isinstance(x, np.ndarray):
+        return False
+    if device.type != "cuda":
+        return True
+    free, _ = torch.cuda.mem_get_info(device)
+    return x.nbytes <= free // 2

@@ -1,0 +1,189 @@
+"""Which datasets there are, where their files lie, and how a new one joins: `register` in one file."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+from noisegate.data.dataset import Dataset
+from noisegate.errors import InputError, MissingDataError, UnknownNameError
+
+Loader = Callable[..., Dataset]
+_L = TypeVar("_L", bound=Loader)
+
+
+@dataclass(frozen=True)
+class Remote:
+    """A file that can be downloaded, and the checksum its publisher gives.
+
+    Attributes
+    ----------
+    name : str
+        File name below each address in `urls`.
+    md5 : str
+    urls : tuple of str
+        Folders on the net, tried in order.
+    members : mapping or None
+        For a tar archive: the files it must yield, relative to the folder it is unpacked in, with their MD5.
+    optional : bool
+        Fetched only on request.
+    """
+
+    name: str
+    md5: str
+    urls: tuple[str, ...]
+    members: Mapping[str, str] | None = None
+    optional: bool = False
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where a dataset's files lie below the data root.
+
+    Attributes
+    ----------
+    places : tuple of str
+        Folders below the root that may hold the files; downloads go to the first.
+    files : tuple of str
+        Needed files; "a|b" means that either will do.
+    remotes : tuple of Remote
+    advice : str
+        How to get what cannot be downloaded by noisegate.
+    """
+
+    places: tuple[str, ...]
+    files: tuple[str, ...]
+    remotes: tuple[Remote, ...] = ()
+    advice: str = ""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A dataset with a name: `loader(root=..., seed=..., **options)`, of which it may leave out any."""
+
+    name: str
+    description: str
+    loader: Loader
+    source: Source | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    def load(self, *, root: str | os.PathLike[str] | None = None, seed: int = 0, **options: Any) -> Dataset:
+        """Call the loader with what it takes; an option it does not know is refused by name."""
+        return call_loader(
+            self.loader, self.name, root=root_folder(root), seed=seed, **{**self.options, **options}
+        )
+
+
+DATASETS: dict[str, Entry] = {}
+
+
+def register(
+    name: str, description: str, *, source: Source | None = None, options: Mapping[str, Any] | None = None
+) -> Callable[[_L], _L]:
+    """Give a loader a name, so that `load(name)`, `noisegate data list` and `data fetch` know it.
+
+    >>> import numpy as np
+    >>> from noisegate.data import DATASETS, from_arrays, load, register
+    >>> @register("two-points", "the smallest dataset there is")
+    ... def two_points(*, seed=0):
+    ...     return from_arrays(np.eye(2), [0, 1], name="two-points")
+    >>> load("two-points").n_classes
+    2
+    >>> _ = DATASETS.pop("two-points")
+    """
+
+    def add(loader: _L) -> _L:
+        DATASETS[name] = Entry(name, description, loader, source, dict(options or {}))
+        return loader
+
+    return add
+
+
+def lookup(name: str) -> Entry:
+    """The entry called `name`; case and underscores do not matter."""
+    entry = DATASETS.get(name) or DATASETS.get(name.lower().replace("_", "-"))
+    if entry is None:
+        raise UnknownNameError("dataset", name, DATASETS)
+    return entry
+
+
+def call_loader(loader: Loader, what: str, /, *args: Any, **options: Any) -> Dataset:
+    """Call `loader` with those of root and seed that it takes and with all the other options."""
+    parameters = inspect.signature(loader).parameters
+    known = [
+        p.name for p in parameters.values() if p.kind is p.KEYWORD_ONLY and p.name not in ("root", "seed")
+    ]
+    if not any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
+        for ambient in ("root", "seed"):
+            if ambient not in parameters:
+                options.pop(ambient, None)
+        for option in options:
+            if option not in parameters:
+                takes = f"it takes: {', '.join(known)}" if known else "it takes none"
+                raise InputError(f"{what} has no option {option!r} ({takes})")
+    return loader(*args, **options)
+
+
+def root_folder(root: str | os.PathLike[str] | None = None) -> Path:
+    """The data root: the argument, or $NOISEGATE_DATA, or noisegate's folder in the user's cache."""
+    if root is not None:
+        return Path(root).expanduser()
+    if os.environ.get("NOISEGATE_DATA"):
+        return Path(os.environ["NOISEGATE_DATA"]).expanduser()
+    cache = os.environ.get("XDG_CACHE_HOME")
+    return (Path(cache) if cache else Path.home() / ".cache") / "noisegate"
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[^a-z0-9]", "", name.lower())
+
+
+def candidates(source: Source, root: Path) -> Iterator[Path]:
+    """Folders that may hold the files, in the order they are looked at.
+
+    The root itself counts when it bears the name of one of the places: two datasets may share file names.
+    """
+    for place in source.places:
+        yield root / place
+    if _plain(root.resolve().name) in {_plain(part) for place in source.places for part in place.split("/")}:
+        yield root
+
+
+def missing_files(source: Source, folder: Path) -> list[str]:
+    """The needed files that `folder` does not hold."""
+    return [need for need in source.files if not any((folder / f).exists() for f in need.split("|"))]
+
+
+def locate(source: Source, root: Path) -> Path | None:
+    """The first folder that holds every needed file, or None."""
+    return next((folder for folder in candidates(source, root) if not missing_files(source, folder)), None)
+
+
+def find(name: str, source: Source, root: Path) -> Path:
+    """The folder that holds the files of `name`, or an error that says where they were looked for."""
+    folder = locate(source, root)
+    if folder is not None:
+        return folder
+    places = list(candidates(source, root))
+    # The folder that has most of the files is the one the user meant: name what it lacks.
+    closest = min(places, key=lambda place: len(missing_files(source, place)))
+    lacking = ", ".join(need.replace("|", " or ") for need in missing_files(source, closest))
+    fetch = f"run `noisegate data fetch {name}`, or " if source.remotes else ""
+    advice = f" ({source.advice})" if source.advice else ""
+    raise MissingDataError(
+        f"{name}: no {lacking} in {closest} (looked in {', '.join(map(str, places))}); "
+        f"{fetch}put these files there{advice}, or name another root by root= or $NOISEGATE_DATA"
+    )
+
+
+def existing(folder: Path, need: str) -> Path:
+    """The first of the alternatives "a|b" that exists in `folder`."""
+    for name in need.split("|"):
+        if (folder / name).exists():
+            return folder / name
+    raise MissingDataError(f"there is no {need.replace('|', ' or ')} in {folder}")

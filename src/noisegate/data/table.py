@@ -1,0 +1,423 @@
+"""Tables: CSV, TSV and Parquet with numbers, categories, times and gaps; what was learnt is plain data."""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from noisegate.data.arrays import Classes, label_array
+from noisegate.data.dataset import Dataset, Inputs, Labels, Split
+from noisegate.errors import DamagedFileError, InputError, MissingDataError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Floats = npt.NDArray[np.float64]
+TABLE_SUFFIXES = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".parquet", ".pq")
+MAX_CATEGORIES = 100
+
+
+# -- files -----------------------------------------------------------------------------------------
+
+
+def read_table(path: str | os.PathLike[str]) -> pd.DataFrame:
+    """Read a CSV, TSV or Parquet file; column names come out as text."""
+    import pandas as pd
+
+    path = Path(path)
+    lower = path.name.lower()
+    if not lower.endswith(TABLE_SUFFIXES):
+        raise InputError(f"{path} is no table noisegate reads; expected one of {' '.join(TABLE_SUFFIXES)}")
+    if not path.exists():
+        raise MissingDataError(f"there is no file {path}")
+    if path.is_dir():
+        raise InputError(f"expected a table at {path}, found a folder")
+    try:
+        if lower.endswith((".parquet", ".pq")):
+            frame = pd.read_parquet(path)
+        else:
+            separator = "\t" if ".tsv" in lower else ","
+            frame = pd.read_csv(path, sep=separator, low_memory=False, encoding="utf-8-sig")
+    except pd.errors.EmptyDataError:
+        raise InputError(f"{path} is empty; expected a header line and rows") from None
+    except UnicodeDecodeError as error:
+        raise DamagedFileError(f"{path} is not UTF-8 text ({error}); save it as UTF-8") from None
+    except PermissionError:
+        raise InputError(f"{path} may not be read; check its permissions") from None
+    except Exception as error:  # pyarrow, gzip and pandas have an exception each for a damaged file
+        raise DamagedFileError(f"{path} cannot be read as a table ({str(error).strip()})") from None
+    return _checked(frame, str(path))
+
+
+def _checked(frame: pd.DataFrame, what: str) -> pd.DataFrame:
+    """A frame with text as column names, none twice, and at least one row."""
+    frame = frame.rename(columns=str)
+    twice = frame.columns[frame.columns.duplicated()]
+    if len(twice):
+        raise InputError(f"{what} has the column {twice[0]!r} twice; rename one of them")
+    if not len(frame):
+        raise InputError(f"{what} has no rows")
+    return frame
+
+
+# -- columns ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Column:
+    """What training taught about one column.
+
+    Attributes
+    ----------
+    name : str
+    kind : {"number", "time", "category"}
+    fill : float
+        Median of a number or time, put where the value is missing.
+    origin : float
+        Earliest time, in seconds since 1970: times are counted from there.
+    missing : bool
+        Training had gaps: a further column says where.
+    categories : tuple of str
+        Values seen in training, the most frequent first; each becomes a column of zeros and ones.
+    """
+
+    name: str
+    kind: str
+    fill: float = 0.0
+    origin: float = 0.0
+    missing: bool = False
+    categories: tuple[str, ...] = ()
+
+    @property
+    def features(self) -> list[str]:
+        """Names of the columns this one becomes."""
+        own = [f"{self.name}={c}" for c in self.categories] if self.kind == "category" else [self.name]
+        return own + ([f"{self.name} is missing"] if self.missing else [])
+
+    def encode(self, series: pd.Series) -> Floats:
+        """(N, len(features)) numbers of one column."""
+        if self.kind == "category":
+            texts = as_texts(series)
+            blocks = [np.asarray(texts == category, np.float64) for category in self.categories]
+            gaps = np.array([text is None for text in texts])
+        else:
+            values = as_numbers(series, self.kind) - self.origin
+            gaps = np.isnan(values)
+            blocks = [np.where(gaps, self.fill, values)]
+        return np.stack(blocks + ([gaps.astype(np.float64)] if self.missing else []), 1)
+
+
+def kind_of(series: pd.Series) -> str:
+    """Whether a column holds numbers, times or categories."""
+    from pandas.api import types
+
+    if isinstance(series.dtype, types.CategoricalDtype):
+        return "category"
+    if types.is_datetime64_any_dtype(series.dtype):
+        return "time"
+    if types.is_complex_dtype(series.dtype):
+        raise InputError(f"column {series.name!r} holds complex numbers; split them into two columns")
+    if types.is_numeric_dtype(series.dtype) or types.is_bool_dtype(series.dtype):
+        return "number"
+    if types.is_timedelta64_dtype(series.dtype):
+        return "number"
+    if types.is_object_dtype(series.dtype) or types.is_string_dtype(series.dtype):
+        return _kind_of_objects(series)
+    raise InputError(
+        f"column {series.name!r} is of type {series.dtype}, which noisegate does not read; drop it"
+    )
+
+
+def _kind_of_objects(series: pd.Series) -> str:
+    """Objects are categories, unless all of them are numbers (decimals) or dates in disguise."""
+    from pandas.api.types import infer_dtype
+
+    inferred = infer_dtype(series, skipna=True)
+    if inferred in ("decimal", "integer", "floating", "mixed-integer-float"):
+        return "number"
+    if inferred in ("datetime", "datetime64", "date"):
+        return "time"
+    for row, value in enumerate(series):
+        if isinstance(value, list | dict | set | tuple | np.ndarray | bytes):
+            raise InputError(
+                f"column {series.name!r} holds a {type(value).__name__} in row {row}; "
+                "expected a number, a text or a time: drop or spread the column"
+            )
+    return "category"
+
+
+def as_texts(series: pd.Series) -> npt.NDArray[np.object_]:
+    """Values as text, None where missing; 1, 1.0 and "1" are the same category."""
+
+    def text(value: Any) -> str:
+        if isinstance(value, float | np.floating) and float(value).is_integer():
+            return str(int(value))
+        return str(value)
+
+    gaps = series.isna().to_numpy(bool)
+    values = series.astype(object).to_numpy()
+    out = np.empty(len(values), object)
+    out[:] = [None if gap else text(value) for gap, value in zip(gaps, values, strict=True)]
+    return out
+
+
+def as_numbers(series: pd.Series, kind: str = "number") -> Floats:
+    """Values as numbers (times: seconds since 1970), NaN where missing; infinity is refused."""
+    import pandas as pd
+
+    try:
+        if kind == "time":
+            stamps = pd.to_datetime(series, utc=True)
+            seconds = (stamps - pd.Timestamp(0, tz="UTC")) / pd.Timedelta(seconds=1)
+            return np.asarray(seconds.to_numpy(np.float64, na_value=np.nan))
+        if pd.api.types.is_timedelta64_dtype(series.dtype):
+            lengths: Any = series
+            return np.asarray((lengths / pd.Timedelta(seconds=1)).to_numpy(np.float64, na_value=np.nan))
+        numbers = pd.to_numeric(series)
+    except (ValueError, TypeError, OverflowError):
+        raise _not_a(kind, series) from None
+    values = numbers.to_numpy(np.float64, na_value=np.nan)
+    big = np.flatnonzero(np.abs(values) > np.finfo(np.float32).max)
+    if len(big):
+        raise InputError(
+            f"column {series.name!r} has {values[big[0]]} in row {big[0]}; "
+            "expected finite numbers of single precision: mend or drop the row"
+        )
+    return values
+
+
+def _not_a(kind: str, series: pd.Series) -> InputError:
+    """Name the first value that cannot be read as a number or time."""
+    import pandas as pd
+
+    convert = pd.to_numeric if kind == "number" else pd.to_datetime
+    bad = convert(series, errors="coerce").isna().to_numpy(bool) & ~series.isna().to_numpy(bool)
+    row = int(np.argmax(bad))
+    return InputError(
+        f"column {series.name!r} was a column of {kind}s in training, but row {row} "
+        f"has {str(series.iloc[row])!r}"
+    )
+
+
+def _learn(series: pd.Series, max_categories: int) -> Column | str:
+    """What a column becomes, or the reason why it is dropped."""
+    kind, name = kind_of(series), str(series.name)
+    missing = bool(series.isna().any())
+    distinct = series.nunique(dropna=True) if kind != "category" else len(set(as_texts(series)) - {None})
+    if not distinct:
+        return "all values are missing"
+    if distinct == 1 and not missing:
+        return "constant"
+    if kind == "category" or distinct == 1:  # one value and gaps: which of the two is all it says
+        return _learn_categories(series, name, missing, distinct, max_categories)
+    values = as_numbers(series, kind)
+    origin = float(np.nanmin(values)) if kind == "time" else 0.0
+    return Column(name, kind, float(np.nanmedian(values)) - origin, origin, missing)
+
+
+def _learn_categories(
+    series: pd.Series, name: str, missing: bool, distinct: int, max_categories: int
+) -> Column | str:
+    texts = [text for text in as_texts(series) if text is not None]
+    if distinct == len(texts) > 10:
+        return "a different text in every row"
+    values, counts = np.unique(np.asarray(texts, dtype=object), return_counts=True)
+    order = np.lexsort((values.astype(str), -counts))[:max_categories]
+    return Column(name, "category", missing=missing, categories=tuple(values[order]))
+
+
+# -- the reader ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class TableReader:
+    """Turns a table into numbers as the training table taught it.
+
+    Numbers and booleans stay as they are, the median where missing; times become seconds since the earliest
+    one in training; categories become one column of zeros and ones each, all zero for one that training did
+    not have. Where training had gaps a further column marks them. Nothing is scaled: the model does that.
+
+    >>> import pandas as pd
+    >>> frame = pd.DataFrame({"size": [1.0, None, 3.0], "colour": ["red", "blue", "red"], "y": [0, 1, 0]})
+    >>> reader = TableReader.fit(frame, label="y")
+    >>> reader.features
+    ['size', 'size is missing', 'colour=red', 'colour=blue']
+    >>> reader.read(frame)[1].tolist()
+    [2.0, 1.0, 0.0, 1.0]
+    """
+
+    columns: tuple[Column, ...]
+    dropped: Mapping[str, str]
+    label: str | None = None
+
+    @classmethod
+    def fit(
+        cls,
+        frame: pd.DataFrame,
+        *,
+        label: str | None = None,
+        ignore: Iterable[str] = (),
+        max_categories: int = MAX_CATEGORIES,
+    ) -> TableReader:
+        """Learn from the training table; `label` and the columns in `ignore` are no inputs."""
+        frame = _checked(frame, "the table")
+        left_out = set(ignore) | ({label} if label is not None else set())
+        columns: list[Column] = []
+        dropped: dict[str, str] = {}
+        for name in frame.columns:
+            if name in left_out:
+                continue
+            learnt = _learn(frame[name], max_categories)
+            if isinstance(learnt, str):
+                dropped[name] = learnt
+            else:
+                columns.append(learnt)
+        if not columns:
+            why = "; ".join(f"{name}: {reason}" for name, reason in dropped.items()) or "there are no others"
+            raise InputError(f"no column is left to learn from ({why})")
+        return cls(tuple(columns), dropped, label)
+
+    @property
+    def features(self) -> list[str]:
+        """Names of the columns of `read`'s result."""
+        return [feature for column in self.columns for feature in column.features]
+
+    def read(self, path: Any) -> Inputs:
+        """(N, len(features)), float64, of a file or a DataFrame; further columns are ignored."""
+        frame = self._frame(path)
+        lacking = [column.name for column in self.columns if column.name not in frame.columns]
+        if lacking:
+            raise InputError(
+                f"the table lacks {len(lacking)} of the {len(self.columns)} columns it was trained on: "
+                f"{_listed(lacking)}; it has {_listed(list(frame.columns))}"
+            )
+        blocks = [column.encode(frame[column.name]) for column in self.columns]
+        # Double precision: a column far from zero keeps its digits until the model has standardised it.
+        return np.concatenate(blocks, 1)
+
+    def names(self, path: Any) -> list[str]:
+        """A name for every row: its number."""
+        return [str(row) for row in range(len(self._frame(path)))]
+
+    @staticmethod
+    def _frame(path: Any) -> pd.DataFrame:
+        return read_table(path) if isinstance(path, str | os.PathLike) else _checked(path, "the table")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything learnt, as plain data."""
+        columns = [{**vars(column), "categories": list(column.categories)} for column in self.columns]
+        return {"kind": "table", "label": self.label, "columns": columns, "dropped": dict(self.dropped)}
+
+    @classmethod
+    def from_dict(cls, content: Mapping[str, Any]) -> TableReader:
+        """The inverse of `to_dict`."""
+        columns = tuple(Column(**{**c, "categories": tuple(c["categories"])}) for c in content["columns"])
+        return cls(columns, dict(content["dropped"]), content["label"])
+
+
+def _listed(names: Sequence[str], most: int = 10) -> str:
+    return ", ".join(map(repr, names[:most])) + (
+        f" and {len(names) - most} more" if len(names) > most else ""
+    )
+
+
+# -- the dataset -----------------------------------------------------------------------------------
+
+
+def label_column(frame: pd.DataFrame, label: str | None, what: str) -> npt.NDArray[Any]:
+    """The labels of a table, checked: there, none missing, text or whole numbers or booleans."""
+    names = list(frame.columns)
+    if label is None:
+        raise InputError(f"{what}: say which column holds the labels, label=...; there are {_listed(names)}")
+    if label not in names:
+        near = difflib.get_close_matches(label, names, n=3, cutoff=0.5)
+        hint = f"did you mean {' or '.join(map(repr, near))}? " if near else ""
+        raise InputError(f"{what} has no column {label!r}; {hint}there are {_listed(names)}")
+    series = frame[label]
+    gaps = int(series.isna().sum())
+    if gaps:
+        raise InputError(
+            f"{what}: {gaps} of {len(series)} labels in {label!r} are missing; "
+            "drop these rows, or label them first"
+        )
+    return label_array(series.to_numpy(), f"{what}, column {label!r}")
+
+
+def from_frame(
+    frame: pd.DataFrame,
+    *,
+    label: str | None = None,
+    clean: str | None = None,
+    test: Any = None,
+    ignore: Iterable[str] = (),
+    name: str = "table",
+) -> Dataset:
+    """A dataset of a DataFrame; the options are those of `load_table`."""
+    frame = _checked(frame, name)
+    given = label_column(frame, label, name)
+    coding = Classes.of(given, f"{name}, column {label!r}")
+    ignore = [ignore] if isinstance(ignore, str) else list(ignore)
+    reader = TableReader.fit(frame, label=label, ignore=[*ignore, *([clean] if clean is not None else [])])
+    true = (
+        None
+        if clean is None
+        else coding.number(label_column(frame, clean, name), f"{name}, column {clean!r}")
+    )
+    return Dataset(
+        name,
+        Split(reader.read(frame), coding.number(given, name), true),
+        None if test is None else _test_split(test, label, reader, coding),
+        classes=coding.names,
+        reader=reader,
+        info={
+            "label": label,
+            "label_values": coding.values.tolist(),
+            "features": reader.features,
+            "dropped": dict(reader.dropped),
+        },
+    )
+
+
+def _test_split(test: Any, label: str | None, reader: TableReader, coding: Classes) -> Split:
+    what = str(test) if isinstance(test, str | os.PathLike) else "the test table"
+    frame = reader._frame(test)
+    y: Labels = coding.number(label_column(frame, label, what), what)
+    return Split(reader.read(frame), y)
+
+
+def load_table(
+    path: str | os.PathLike[str],
+    *,
+    label: str | None = None,
+    clean: str | None = None,
+    test: Any = None,
+    ignore: Iterable[str] = (),
+) -> Dataset:
+    """A CSV, TSV or Parquet table with one column of labels.
+
+    Parameters
+    ----------
+    label : str
+        The column of observed labels: text, whole numbers or booleans.
+    clean : str, optional
+        A column of clean labels, where they are known; never an input.
+    test : path or DataFrame, optional
+        A second table with the same columns.
+    ignore : sequence of str
+        Columns that are no inputs.
+    """
+    return from_frame(
+        read_table(path),
+        label=label,
+        clean=clean,
+        test=test,
+        ignore=ignore,
+        name=Path(path).name.split(".")[0],
+    )

@@ -1,0 +1,230 @@
+"""The scikit-learn estimator."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils import check_random_state
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted, column_or_1d, validate_data
+from torch import nn
+
+from noisegate import methods
+from noisegate.data.dataset import Dataset, Split, as_inputs
+from noisegate.errors import InputError
+from noisegate.fitted import Fitted, read_description
+from noisegate.methods.base import Method
+from noisegate.training.recipe import Recipe
+from noisegate.training.run import resolve_device, train
+
+
+class NoisyLabelClassifier(ClassifierMixin, BaseEstimator):
+    """A classifier for labels that are partly wrong, as a scikit-learn estimator.
+
+    Parameters
+    ----------
+    method : str, Method or objective
+        A name (`noisegate list methods`) or an object. Its parameters are reached as `method__temperature`,
+        also through a name, so that GridSearchCV can search them.
+    network : str or function (input_shape, n_outputs) -> nn.Module
+        "auto" chooses by the shape of X: a multi-layer perceptron for vectors, a convolutional network for
+        images.
+    recipe : Recipe or mapping, optional
+        None is a recipe for the size of the data; a mapping changes some of its fields, and so does
+        `recipe__epochs` and the like.
+    device : str
+        "auto" is the GPU where there is one.
+    random_state : int, RandomState or None
+
+    Attributes
+    ----------
+    classes_ : array (K,)
+    fitted_ : Fitted
+        The network, its objective, the history of training, and what the method learnt beside.
+    n_features_in_ : int
+
+    Examples
+    --------
+    >>> import noisegate as ng
+    >>> data = ng.data.load("digits").corrupt(ng.noise.Symmetric(0.4), seed=0)
+    >>> clf = ng.NoisyLabelClassifier(method="ln", recipe={"epochs": 30}, random_state=0)
+    >>> clf.fit(data.train.x, data.train.y).score(data.test.x, data.test.y) > 0.8
+    True
+    """
+
+    def __init__(
+        self,
+        method: Any = "ln",
+        network: Any = "auto",
+        recipe: Recipe | Mapping[str, Any] | None = None,
+        device: str = "auto",
+        random_state: Any = None,
+    ) -> None:
+        self.method = method
+        self.network = network
+        self.recipe = recipe
+        self.device = device
+        self.random_state = random_state
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Parameters by name; with `deep` also those of the method (`method__...`) and of the recipe."""
+        params = super().get_params(deep=False)
+        if not deep:
+            return params
+        if isinstance(self.method, str) and self.method in methods.METHODS:
+            inner = dict(methods.METHODS[self.method].defaults)
+        else:
+            inner = self.method.get_params() if isinstance(self.method, Method) else {}
+        fields = self.recipe.to_dict() if isinstance(self.recipe, Recipe) else self.recipe
+        params |= {f"method__{name}": value for name, value in inner.items()}
+        if isinstance(fields, Mapping):
+            params |= {f"recipe__{name}": value for name, value in fields.items()}
+        return params
+
+    def set_params(self, **params: Any) -> NoisyLabelClassifier:
+        """Change parameters; those of the method and the recipe by `method__name` and `recipe__name`."""
+        plain = {name: value for name, value in params.items() if "__" not in name}
+        nested: dict[str, dict[str, Any]] = {"method": {}, "recipe": {}}
+        for name in params.keys() - plain.keys():
+            part, _, inner = name.partition("__")
+            if part not in nested:
+                raise InputError(f"unknown parameter {name!r}: only method__... and recipe__... are nested")
+            nested[part][inner] = params[name]
+        super().set_params(**plain)
+        if nested["method"]:
+            self.method = copy.deepcopy(methods.get(self.method)).set_params(**nested["method"])
+        if nested["recipe"]:
+            self._change_recipe(nested["recipe"])
+        return self
+
+    def _change_recipe(self, changes: dict[str, Any]) -> None:
+        if isinstance(self.recipe, Recipe):
+            self.recipe = self.recipe.replace(**changes)
+        else:
+            self.recipe = {**(self.recipe or {}), **changes}
+
+    def fit(
+        self,
+        X: npt.ArrayLike,
+        y: npt.ArrayLike,
+        sample_weight: npt.ArrayLike | None = None,
+        X_val: npt.ArrayLike | None = None,
+        y_val: npt.ArrayLike | None = None,
+    ) -> NoisyLabelClassifier:
+        """Train on observed labels.
+
+        Parameters
+        ----------
+        X : array (N, d), or images (N, H, W) or (N, C, H, W)
+        y : array (N,)
+            Labels of any kind, some of them wrong.
+        sample_weight : array (N,), optional
+            Rows of weight 0 are left out.
+        X_val, y_val : arrays, optional
+            Held-out rows, labelled like the training rows, for early stopping and the best epoch. A recipe
+            that needs them holds out a tenth of X if they are not given.
+        """
+        X, y = validate_data(self, X, y, allow_nd=True, ensure_min_samples=2)
+        check_classification_targets(y)
+        self.classes_, codes = np.unique(column_or_1d(y), return_inverse=True)
+        x = as_inputs(X)
+        if sample_weight is not None:
+            sample_weight = _check_sample_weight(sample_weight, X, ensure_non_negative=True)
+            kept = sample_weight > 0
+            x, codes, sample_weight = x[kept], codes[kept], sample_weight[kept]
+        if len(np.unique(codes)) < 2:
+            raise InputError("y has only one class; a classifier needs at least two")
+        validation = None if X_val is None else self._validation(X_val, y_val)
+        data = Dataset(
+            "fit", Split(x, codes), validation=validation, classes=tuple(str(c) for c in self.classes_)
+        )
+        self.fitted_ = train(
+            data,
+            self.method,
+            self.network,
+            self.recipe,
+            int(check_random_state(self.random_state).randint(2**31 - 1)),
+            self.device,
+            sample_weight=sample_weight,
+            evaluate_every=0,
+            progress=False,
+        )
+        self.fitted_.classes = self.classes_.tolist()
+        return self
+
+    def _validation(self, X_val: npt.ArrayLike, y_val: npt.ArrayLike | None) -> Split:
+        if y_val is None:
+            raise InputError("X_val was given without y_val")
+        X_val = validate_data(self, X_val, reset=False, allow_nd=True)
+        labels = np.asarray(y_val)
+        codes = np.searchsorted(self.classes_, labels).clip(0, len(self.classes_) - 1)
+        unseen = self.classes_[codes] != labels
+        if unseen.any():
+            raise InputError(f"y_val has the label {labels[unseen][0]!r}, which is not among the training labels")
+        return Split(as_inputs(X_val), codes)
+
+    def predict_proba(self, X: npt.ArrayLike) -> npt.NDArray[np.float64]:
+        """Probabilities of the clean class, (N, K), in the order of `classes_`."""
+        check_is_fitted(self)
+        return self.fitted_.predict_proba(validate_data(self, X, reset=False, allow_nd=True))
+
+    def predict(self, X: npt.ArrayLike) -> npt.NDArray[Any]:
+        """The most probable clean label of each row."""
+        check_is_fitted(self)
+        return self.classes_[self.predict_proba(X).argmax(1)]
+
+    def save(self, path: str | Path) -> None:
+        """Write a model folder: JSON and safetensors, nothing executable."""
+        check_is_fitted(self)
+        method = self.method if isinstance(self.method, str) else methods.get(self.method).settings()
+        recipe = self.recipe.to_dict() if isinstance(self.recipe, Recipe) else self.recipe
+        params = {
+            "method": method,
+            "network": self.network if isinstance(self.network, str) else None,
+            "recipe": recipe,
+            "whole_recipe": isinstance(self.recipe, Recipe),
+            "random_state": self.random_state if isinstance(self.random_state, int | None) else None,
+        }
+        names = getattr(self, "feature_names_in_", None)
+        learnt = {
+            "dtype": self.classes_.dtype.str,
+            "n_features_in": self.n_features_in_,
+            "feature_names_in": None if names is None else names.tolist(),
+        }
+        self.fitted_.save(path, estimator={"params": params, "learnt": learnt})
+
+    @classmethod
+    def load(
+        cls,
+        path: str | Path,
+        network: Callable[[tuple[int, ...], int], nn.Module] | None = None,
+        device: str | torch.device = "auto",
+    ) -> NoisyLabelClassifier:
+        """Read a model folder written by `save`; a network of your own is handed over as its factory."""
+        description = read_description(path)
+        stored = description.get("estimator")
+        if stored is None:
+            raise InputError(f"{path} holds a model that was not saved by an estimator; use ng.Fitted.load")
+        params, learnt = stored["params"], stored["learnt"]
+        method = params["method"]
+        recipe = params["recipe"]
+        clf = cls(
+            method=method if isinstance(method, str) else Method.from_settings(method),
+            network=network or params["network"],
+            recipe=Recipe.from_dict(recipe) if params["whole_recipe"] else recipe,
+            device=str(device),
+            random_state=params["random_state"],
+        )
+        clf.fitted_ = Fitted.load(path, network, resolve_device(device))
+        clf.classes_ = np.array(clf.fitted_.classes, dtype=np.dtype(learnt["dtype"]))
+        clf.n_features_in_ = learnt["n_features_in"]
+        if learnt["feature_names_in"] is not None:
+            clf.feature_names_in_ = np.array(learnt["feature_names_in"], dtype=object)
+        return clf

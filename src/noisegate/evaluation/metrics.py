@@ -1,0 +1,126 @@
+"""How good probabilities are: accuracy, log-likelihood, calibration error, Brier score."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from noisegate.errors import InputError
+
+
+def accuracy(probs: Any, y: Any) -> float:
+    """Share of rows whose most probable class is the label.
+
+    Parameters
+    ----------
+    probs : tensor or array (N, K)
+        Rows sum to one.
+    y : integer tensor or array (N,)
+        Labels in 0..K-1.
+
+    >>> accuracy(torch.tensor([[0.9, 0.1], [0.6, 0.4]]), torch.tensor([0, 1]))
+    0.5
+    """
+    p, labels = _check(probs, y)
+    return float((p.argmax(dim=1) == labels).double().mean())
+
+
+def log_likelihood(probs: Any, y: Any) -> float:
+    """Mean of log p_y over the rows; larger is better.
+
+    Probabilities are clipped at the smallest positive normal number of their type (1.2e-38 for float32), so
+    that the result is finite.
+
+    >>> round(log_likelihood(torch.tensor([[0.5, 0.5], [0.25, 0.75]]), torch.tensor([0, 0])), 4)
+    -1.0397
+    """
+    p, labels = _check(probs, y)
+    given = p.gather(1, labels[:, None]).clamp_min(torch.finfo(p.dtype).tiny)
+    return float(given.double().log().mean())
+
+
+def ece(probs: Any, y: Any, n_bins: int = 15) -> float:
+    """Expected calibration error: sum over bins of |accuracy - mean confidence|, weighted by the bin's share.
+
+    Confidence is the largest probability of a row. The bins are of equal width; as in torchmetrics a bin
+    contains its lower edge, not its upper one, and a confidence of exactly 1 is a bin of its own.
+
+    References
+    ----------
+    Guo et al., On calibration of modern neural networks, ICML 2017.
+
+    >>> round(ece(torch.tensor([[0.9, 0.1], [0.9, 0.1]]), torch.tensor([0, 1])), 4)
+    0.4
+    """
+    if n_bins < 1:
+        raise InputError(f"n_bins must be at least 1, got {n_bins}")
+    p, labels = _check(probs, y)
+    confidence, guess = p.max(dim=1)
+    # Edges in the type of the probabilities: a confidence of 0.7 in float32 is on the float32 edge 0.7.
+    edges = torch.linspace(0, 1, n_bins + 1, dtype=p.dtype, device=p.device)
+    bins = torch.bucketize(confidence, edges, right=True).clamp(1, n_bins + 1) - 1
+    excess = (guess == labels).double() - confidence.double()
+    per_bin = torch.zeros(n_bins + 1, dtype=torch.float64, device=p.device).scatter_add_(0, bins, excess)
+    return float(per_bin.abs().sum() / len(p))
+
+
+def brier(probs: Any, y: Any) -> float:
+    """Brier score: the mean over rows of sum_k (p_k - 1[y = k])^2; smaller is better, 2 is the worst.
+
+    This is Brier's own convention for any number of classes. For two classes it is twice the score that
+    counts only the positive class.
+
+    >>> round(brier(torch.tensor([[0.8, 0.2]]), torch.tensor([0])), 4)
+    0.08
+    """
+    p, labels = _check(probs, y)
+    wide = p.double()
+    squares = wide.square().sum(dim=1) - 2 * wide.gather(1, labels[:, None])[:, 0] + 1
+    return float(squares.mean().clamp_min(0))
+
+
+def summary(probs: Any, y: Any, n_bins: int = 15) -> dict[str, float]:
+    """All of the above by name: accuracy, log_likelihood, ece, brier.
+
+    >>> sorted(summary(torch.tensor([[0.8, 0.2]]), torch.tensor([0])))
+    ['accuracy', 'brier', 'ece', 'log_likelihood']
+    """
+    return {
+        "accuracy": accuracy(probs, y),
+        "log_likelihood": log_likelihood(probs, y),
+        "ece": ece(probs, y, n_bins),
+        "brier": brier(probs, y),
+    }
+
+
+def _check(probs: Any, y: Any) -> tuple[Tensor, Tensor]:
+    """Probabilities in float32 or float64 and labels in int64, on one device."""
+    p = torch.as_tensor(probs).detach()
+    labels = torch.as_tensor(y).detach()
+    if p.dim() != 2 or not p.numel() or not p.is_floating_point():
+        raise InputError(f"expected probabilities of shape (N, K), got {p.dtype} of shape {tuple(p.shape)}")
+    if labels.shape != p.shape[:1]:
+        raise InputError(f"expected one label a row, shape ({len(p)},), got {tuple(labels.shape)}")
+    if labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool:
+        raise InputError(f"expected integer labels, got {labels.dtype}")
+    labels = labels.to(p.device, torch.int64)
+    if labels.min() < 0 or labels.max() >= p.shape[1]:
+        found = f"{int(labels.min())}..{int(labels.max())}"
+        raise InputError(f"labels must lie in 0..{p.shape[1] - 1}, got {found}")
+    # Half precision rounds coarsely: a row of such numbers may be off by several roundings.
+    _check_rows(p, slack=1e-3 + 4 * torch.finfo(p.dtype).eps)
+    return p if p.dtype == torch.float64 else p.float(), labels
+
+
+def _check_rows(p: Tensor, slack: float) -> None:
+    sums = p.double().sum(dim=1)
+    # Written so that NaN counts as wrong.
+    wrong = ~((sums - 1).abs() <= slack) | (p < 0).any(dim=1)
+    if bool(wrong.any()):
+        row = int(wrong.nonzero()[0])
+        raise InputError(
+            f"each row of probabilities must be at least 0 and sum to one, row {row} has the smallest entry "
+            f"{float(p[row].min()):.3g} and the sum {float(sums[row]):.6g}; were these logits?"
+        )

@@ -1,0 +1,173 @@
+"""A method is a generator of phases; the words it is written in."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from abc import ABC, abstractmethod
+from collections.abc import Generator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from torch import Tensor, nn
+
+from noisegate.errors import InputError, UnknownNameError
+
+if TYPE_CHECKING:
+    from noisegate.fitted import Fitted
+    from noisegate.training.job import Job
+    from noisegate.training.recipe import Recipe
+
+
+@dataclass
+class Batch:
+    """What a step sees.
+
+    Attributes
+    ----------
+    x : tensor (B, ...)
+        Augmented raw inputs; the network normalises them.
+    y : int64 tensor (B, ...)
+        Observed labels.
+    index : int64 tensor (B,)
+        Row numbers in the training rows, for per-example state.
+    weight : float tensor (B,)
+        Sample weights. A method that selects multiplies them by its mask; shapes never change.
+    epoch : int64 tensor ()
+    """
+
+    x: Tensor
+    y: Tensor
+    index: Tensor
+    weight: Tensor
+    epoch: Tensor
+
+
+class PhaseModule(nn.Module, ABC):
+    """What a phase trains: the networks a method needs, and their common loss.
+
+    Whatever changes during a phase is a parameter or a buffer of fixed shape, so that it is saved and resumed.
+    """
+
+    @abstractmethod
+    def forward(self, batch: Batch) -> Tensor | tuple[Tensor, Tensor]:
+        """The loss, or (loss, active): where `active`, a 0-d bool tensor, is false the update is skipped.
+
+        A skipped update leaves weights, moments and decay untouched. The code must be capture-safe: fixed
+        shapes, no `.item()`, no Python branch on a tensor.
+        """
+
+    @abstractmethod
+    def predictor(self) -> tuple[nn.Module, Any]:
+        """The (network, objective) that is validated and that predicts."""
+
+    def begin_epoch(self, epoch: int, job: Job) -> None:
+        """Work between epochs, outside the captured step; none by default."""
+
+
+@dataclass(frozen=True)
+class Phase:
+    """One uninterrupted stretch of training of one module.
+
+    `history = yield Phase(...)`: afterwards the module holds the kept weights and `history` is a list with one
+    dict of numbers an epoch.
+
+    Attributes
+    ----------
+    module : PhaseModule
+    recipe : Recipe
+    rows : int64 tensor, optional
+        Row numbers to train on; all by default.
+    keep : {"last", "best", "ema"}, optional
+        Which weights the phase ends with; the recipe's choice by default.
+    name : str
+        What progress shows.
+    """
+
+    module: PhaseModule
+    recipe: Recipe
+    rows: Tensor | None = field(default=None, repr=False)
+    keep: str | None = None
+    name: str = "training"
+
+
+History = list[dict[str, float]]
+Phases = Generator[Phase, History, "Fitted"]
+
+
+class Method(ABC):
+    """How a noisy dataset becomes a classifier.
+
+    A subclass is a dataclass whose fields are its parameters, and defines `phases`.
+
+    Attributes
+    ----------
+    needs_validation : bool
+        Whether it looks at noisy validation rows whatever the recipe says.
+    """
+
+    needs_validation: ClassVar[bool] = False
+    #: Every method class by name, so that a model folder can say which one made it.
+    classes: ClassVar[dict[str, type[Method]]] = {}
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        Method.classes[cls.__name__] = cls
+
+    @abstractmethod
+    def phases(self, job: Job) -> Phases:
+        """Yield phases, get their histories, return the `Fitted` that predicts.
+
+        Code between phases must be deterministic given the modules and the seeded random state: a resumed run
+        replays it.
+        """
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """The parameters by name, as in scikit-learn."""
+        return {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}  # type: ignore[arg-type]
+
+    def set_params(self, **params: Any) -> Method:
+        """Change parameters in place, as in scikit-learn; an unknown one is refused by name."""
+        known = self.get_params()
+        for name, value in params.items():
+            if name not in known:
+                raise UnknownNameError(f"parameter of {type(self).__name__}", name, known)
+            setattr(self, name, value)
+        return self
+
+    def settings(self) -> dict[str, Any]:
+        """The class and the parameters as plain data, for results and model files."""
+        return {"class": type(self).__name__, **self.get_params()}
+
+    @classmethod
+    def from_settings(cls, settings: Mapping[str, Any]) -> Method:
+        """The inverse of `settings`."""
+        params = dict(settings)
+        kind = params.pop("class", None)
+        if kind not in Method.classes:
+            raise UnknownNameError("method class", kind, Method.classes)
+        return Method.classes[kind](**params)
+
+    def __sklearn_clone__(self) -> Method:
+        return copy.deepcopy(self)
+
+
+@dataclass(frozen=True)
+class MethodEntry:
+    """A line of the registry: what `noisegate list methods` shows and `--method NAME` builds."""
+
+    name: str
+    summary: str
+    paper: str
+    build: Any
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+
+    def create(self, params: Mapping[str, Any]) -> Method:
+        """The method with some parameters changed; an unknown one is refused by name."""
+        for name in params:
+            if name not in self.defaults:
+                raise UnknownNameError(f"parameter of method {self.name!r}", name, self.defaults)
+        method = self.build(**params)
+        if not isinstance(method, Method):
+            raise InputError(f"{self.build} did not build a Method")
+        return method

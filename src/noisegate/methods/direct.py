@@ -1,0 +1,108 @@
+"""One network, one objective, one phase."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+from torch import Tensor, nn
+
+from noisegate.errors import InputError, UnknownNameError
+from noisegate.fitted import Fitted
+from noisegate.methods.base import Batch, Method, Phase, PhaseModule, Phases
+from noisegate.objectives import OBJECTIVES, Objective, objective_parameters, weighted_mean
+from noisegate.training.job import Job
+
+
+class Direct(PhaseModule):
+    """One network trained on one objective: the loss is the weighted mean of the costs of the given labels."""
+
+    def __init__(self, network: nn.Module, objective: Objective) -> None:
+        super().__init__()
+        self.network = network
+        self.objective = objective
+
+    def forward(self, batch: Batch) -> Tensor:
+        losses = self.objective(self.network(batch.x), batch.y, reduction="none")
+        return weighted_mean(losses, batch.weight.to(losses.dtype))
+
+    def predictor(self) -> tuple[nn.Module, Objective]:
+        return self.network, self.objective
+
+
+class Plain(Method):
+    """Train one network on one objective: what `ce`, `ln` and the other names of objectives stand for.
+
+    Parameters
+    ----------
+    objective : type of Objective, its name, or Objective
+        The class, built for the number of classes of the data; or an instance, whose copy is trained.
+    **params
+        Parameters of the objective's class.
+
+    Examples
+    --------
+    >>> import noisegate as ng
+    >>> Plain(ng.LogisticNormal, temperature=0.5).get_params()["temperature"]
+    0.5
+    """
+
+    def __init__(self, objective: type[Objective] | Objective | str, **params: Any) -> None:
+        if isinstance(objective, str):
+            if objective not in OBJECTIVES:
+                raise UnknownNameError("objective", objective, OBJECTIVES)
+            objective = OBJECTIVES[objective]
+        self.objective: type[Objective] | Objective = objective
+        self.params = params
+        known = self.get_params()
+        for name in params:
+            if name not in known:
+                raise UnknownNameError(f"parameter of {self._name()}", name, set(known) - {"objective"})
+        if isinstance(objective, Objective) and params:
+            raise InputError(f"parameters are given to the constructor of {self._name()}, not beside it")
+
+    def _kind(self) -> type[Objective]:
+        return self.objective if isinstance(self.objective, type) else type(self.objective)
+
+    def _name(self) -> str:
+        return self._kind().__name__
+
+    def _parameters(self) -> dict[str, Any]:
+        return objective_parameters(self._kind())
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        if isinstance(self.objective, Objective):
+            return {"objective": self.objective}
+        return {"objective": self.objective, **self._parameters(), **self.params}
+
+    def set_params(self, **params: Any) -> Method:
+        known = self.get_params()
+        for name, value in params.items():
+            if name not in known:
+                raise UnknownNameError(f"parameter of {self._name()}", name, set(known) - {"objective"})
+            if name == "objective":
+                self.objective, self.params = value, {}
+            else:
+                self.params[name] = value
+        return self
+
+    def settings(self) -> dict[str, Any]:
+        params = self.objective.settings() if isinstance(self.objective, Objective) else self.params
+        own = {name: params[name] for name in self._parameters() if name in params}
+        return {"class": "Plain", "objective": self._name(), **own}
+
+    def __repr__(self) -> str:
+        return f"Plain({', '.join([self._name(), *(f'{k}={v!r}' for k, v in self.params.items())])})"
+
+    def phases(self, job: Job) -> Phases:
+        objective = self._build(job.n_classes)
+        network = job.network(objective)
+        yield Phase(Direct(network, objective), job.recipe)
+        return Fitted(network, objective)
+
+    def _build(self, n_classes: int) -> Objective:
+        if isinstance(self.objective, type):
+            return self.objective(n_classes, **self.params)
+        if self.objective.n_classes != n_classes:
+            raise InputError(f"{self.objective} is for {self.objective.n_classes} classes, the data has {n_classes}")
+        return copy.deepcopy(self.objective)

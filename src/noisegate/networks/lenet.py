@@ -1,0 +1,41 @@
+"""LeNet-5, in the form the Logistic-Normal paper's experiments on MNIST use."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from noisegate.networks._layers import image_shape, init_glorot_
+
+
+class LeNet5(nn.Module):
+    """Convolutions of 6, 16 and 120 filters (5x5, same padding), a dense layer of 84, ReLU throughout.
+
+    A 2x2 max-pool follows each of the first two convolutions. Glorot-uniform weights, zero biases.
+    Images of any number of channels, at least 4 x 4.
+
+    References
+    ----------
+    LeCun et al., Gradient-based learning applied to document recognition, 1998.
+    """
+
+    def __init__(self, input_shape: tuple[int, ...], n_outputs: int) -> None:
+        super().__init__()
+        channels, height, width = image_shape("lenet5", input_shape, smallest=4)
+        self.body = nn.Sequential(
+            nn.Conv2d(channels, 6, 5, padding=2),
+            nn.ReLU(inplace=True),
+            nn.MaxPool2d(2),
+            nn.Conv2d(6, 16, 5, padding=2),
+            nn.ReLU(inplace=True),
+            nn.MaxPool2d(2),
+            nn.Conv2d(16, 120, 5, padding=2),
+            nn.ReLU(inplace=True),
+            nn.Flatten(),
+            nn.Linear(120 * (height // 4) * (width // 4), 84),
+            nn.ReLU(inplace=True),
+        )
+        self.head = nn.Linear(84, n_outputs)
+        init_glorot_(self)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.body(x))

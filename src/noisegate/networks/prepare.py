@@ -1,0 +1,53 @@
+"""The first thing every network does: bring raw inputs to numbers a network likes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from noisegate.data.augment import centre_crop
+
+
+class Prepared(nn.Module):
+    """A network behind its input preparation: raw pixels or features in, outputs out.
+
+    uint8 pixels are divided by 255; images larger than the network's input are cropped to their centre; then
+    (x - mean) / std, per channel or per feature. What was learnt from the training inputs are buffers, so it
+    is saved with the weights.
+
+    Parameters
+    ----------
+    network : nn.Module
+    mean, std : tensors (C, 1, 1) or (d,)
+    spec : dict
+        How the network was built, as plain data: its name (None for a user's own module), input shape and
+        number of outputs.
+    """
+
+    mean: Tensor
+    std: Tensor
+
+    def __init__(self, network: nn.Module, mean: Tensor, std: Tensor, spec: dict[str, Any]) -> None:
+        super().__init__()
+        self.network = network
+        # Kept in float64: features far from zero lose their digits if the mean is subtracted in float32.
+        self.register_buffer("mean", mean.double())
+        self.register_buffer("std", std.double())
+        self.spec = spec
+
+    def forward(self, x: Tensor) -> Tensor:
+        wanted = tuple(self.spec["input_shape"])
+        if x.dim() == 4 and tuple(x.shape[1:]) != wanted:
+            x = centre_crop(x, wanted[1:])
+        return self.network(self.prepare(x))
+
+    def prepare(self, x: Tensor) -> Tensor:
+        """Raw inputs as standardised numbers of the network's own precision."""
+        dtype = next((p.dtype for p in self.network.parameters()), torch.float32)
+        if x.dtype == torch.uint8:
+            x = x.to(dtype) / 255
+        elif x.dtype != torch.float64:
+            x = x.to(dtype)
+        return ((x - self.mean.to(x.dtype)) / self.std.to(x.dtype)).to(dtype)

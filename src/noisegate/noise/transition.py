@@ -1,0 +1,149 @@
+"""Estimating the transition matrix and the noise rate from a model's probabilities."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from noisegate.errors import InputError, UnknownNameError
+from noisegate.noise.base import Labels, Matrix, check_labels
+
+METHODS = ("anchor", "confident")
+
+
+def estimate_transition(
+    probs: npt.ArrayLike,
+    y: npt.ArrayLike | None = None,
+    method: str = "anchor",
+    percentile: float = 97.0,
+) -> Matrix:
+    """Estimate T[i, j] = P(observed j | clean i).
+
+    Parameters
+    ----------
+    probs : array (N, K)
+        Probabilities of the *observed* label from a model that was not trained on these rows: by
+        cross-validation or on held-out data. A model that has learnt the labels by heart makes T look like
+        the identity.
+    y : integer array (N,), optional
+        Observed labels; "confident" needs them, "anchor" does not.
+    method : "anchor" or "confident"
+        anchor (Patrini et al., 2017): row i is the prediction on the example whose probability of class i is
+        at `percentile` among all, taken as certainly of class i; normalised.
+        confident (Northcutt et al., 2021): rows of the confident joint, see `confident_joint`, each
+        normalised. A class nobody is counted into has the identity row.
+    percentile : float
+        For "anchor". 100 is the largest probability, which is often an outlier; 97 is the original's choice,
+        99.9 the label-smoothing paper's.
+
+    Returns
+    -------
+    float64 array (K, K)
+        Rows sum to one.
+
+    References
+    ----------
+    Patrini et al., Making deep neural networks robust to label noise: a loss correction approach, CVPR 2017.
+    Northcutt et al., Confident learning: estimating uncertainty in dataset labels, JAIR 2021.
+
+    >>> probs = [[0.8, 0.2], [0.7, 0.3], [0.1, 0.9], [0.3, 0.7]]
+    >>> estimate_transition(probs, percentile=100)
+    array([[0.8, 0.2],
+           [0.1, 0.9]])
+    """
+    p = _check_probs(probs)
+    if method == "anchor":
+        return _anchor(p, percentile)
+    if method == "confident":
+        if y is None:
+            raise InputError("method 'confident' needs the observed labels: estimate_transition(probs, y)")
+        joint = confident_joint(p, y)
+        mass = joint.sum(axis=0)
+        t = joint.T / np.where(mass > 0, mass, 1.0)[:, None]
+        empty = np.flatnonzero(mass == 0)
+        t[empty, empty] = 1.0
+        return t
+    raise UnknownNameError("way to estimate the transition", method, METHODS)
+
+
+def confident_joint(probs: npt.ArrayLike, y: npt.ArrayLike) -> Matrix:
+    """Estimate the joint distribution of observed and clean labels by counting confident examples.
+
+    The threshold of a class is the mean probability of that class over the examples labelled so. An example
+    counts as (observed y, clean j) if j is a class it reaches the threshold of; if it reaches several, j is
+    its most probable class. Rows are then scaled to the observed class counts, and all to sum to one.
+
+    Returns
+    -------
+    float64 array (K, K)
+        Q[i, j] = P(observed i, clean j), as in the paper and in cleanlab: observed comes first. Row i sums to
+        the share of observed label i.
+    """
+    p = _check_probs(probs)
+    labels, k = check_labels(y, p.shape[1])
+    if len(labels) != len(p):
+        raise InputError(f"{len(p)} rows of probabilities but {len(labels)} labels")
+    counts = _confident_counts(p, labels, k)
+    observed = np.bincount(labels, minlength=k)
+    joint = counts / counts.sum(axis=1, keepdims=True) * observed[:, None]
+    return joint / joint.sum()
+
+
+def estimate_noise_rate(probs: npt.ArrayLike, y: npt.ArrayLike) -> float:
+    """Estimate the share of wrong labels: the off-diagonal mass of the `confident_joint`.
+
+    Parameters
+    ----------
+    probs : array (N, K)
+        Out-of-sample probabilities, as for `estimate_transition`.
+    y : integer array (N,)
+        Observed labels.
+
+    >>> estimate_noise_rate([[0.9, 0.1], [0.9, 0.1], [0.1, 0.9], [0.1, 0.9]], [0, 1, 1, 1])
+    0.25
+    """
+    return float(max(0.0, 1.0 - np.trace(confident_joint(probs, y))))
+
+
+def _anchor(p: Matrix, percentile: float) -> Matrix:
+    if not 0.0 <= percentile <= 100.0:
+        raise InputError(f"percentile must lie in [0, 100], got {percentile}")
+    n, k = p.shape
+    rank = int(np.floor(percentile / 100.0 * (n - 1)))
+    rows = np.empty(k, dtype=np.int64)
+    for i in range(k):
+        column = p[:, i]
+        # Partition instead of a sort: linear in N. Among equals the first row is taken.
+        rows[i] = (column == np.partition(column, rank)[rank]).argmax()
+    return p[rows] / p[rows].sum(axis=1, keepdims=True)
+
+
+def _confident_counts(p: Matrix, y: Labels, k: int) -> Labels:
+    """counts[i, j]: examples labelled i and confidently of class j; the diagonal is at least one."""
+    observed = np.bincount(y, minlength=k)
+    own = np.bincount(y, weights=p[np.arange(len(y)), y], minlength=k)
+    # A class nobody is labelled as gets a threshold nobody reaches; none lets a probability of 0 pass.
+    thresholds = np.where(observed > 0, own / np.maximum(observed, 1), np.inf).clip(min=2e-6)
+    # The slack keeps examples at the threshold but for rounding, as when all probabilities are equal.
+    confident = p >= thresholds - 1e-6
+    reached = confident.sum(axis=1)
+    # cleanlab's rule; the paper takes the most probable among the classes that are reached. They differ only
+    # where the most probable class is not reached and two others are.
+    guess = np.where(reached > 1, p.argmax(axis=1), confident.argmax(axis=1))
+    some = reached > 0
+    counts = np.bincount(y[some] * k + guess[some], minlength=k * k).reshape(k, k)
+    np.fill_diagonal(counts, counts.diagonal().clip(min=1))
+    return counts
+
+
+def _check_probs(probs: npt.ArrayLike) -> Matrix:
+    p = np.asarray(probs, dtype=np.float64)
+    if p.ndim != 2 or not p.size:
+        raise InputError(f"expected probabilities of shape (N, K), got {p.shape}")
+    if not np.isfinite(p).all() or (p < 0).any():
+        raise InputError("probabilities must be finite and not negative; were these logits?")
+    off = np.abs(p.sum(axis=1) - 1.0)
+    if off.max() > 1e-2:
+        i = int(off.argmax())
+        raise InputError(f"each row of probabilities must sum to one, row {i} sums to {p[i].sum():.6g}")
+    return p

@@ -1,0 +1,213 @@
+"""What every objective shares: targets, weights, reductions, the slices of the output vector."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from abc import ABC, abstractmethod
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from noisegate.errors import InputError
+
+REDUCTIONS = ("mean", "sum", "none")
+
+
+def weighted_mean(losses: Tensor, weights: Tensor) -> Tensor:
+    """sum(weights * losses) / sum(weights), and 0 where all weights are 0: the only reduction there is.
+
+    A row of weight 0 contributes nothing, whatever its loss.
+
+    >>> weighted_mean(torch.tensor([1.0, 3.0, float("inf")]), torch.tensor([1.0, 1.0, 0.0]))
+    tensor(2.)
+    """
+    total = weights.sum()
+    kept = torch.where(weights != 0, losses * weights, losses.new_zeros(()))
+    return kept.sum() / torch.where(total != 0, total, torch.ones_like(total))
+
+
+class Objective(nn.Module, ABC):
+    """What the outputs of a network mean: their number, their cost against a label, their probabilities.
+
+    A subclass sets `slices` (the widths of the parts of the output vector), and defines `costs` and
+    `log_probs`. Every constructor parameter is kept as an attribute of the same name.
+
+    Parameters
+    ----------
+    n_classes : int
+        Number of classes K, at least 2.
+    weight : tensor (K,), optional
+        Weight of each label; "mean" divides by the sum of the weights.
+    ignore_index : int
+        Integer targets with this value contribute nothing; if all do, the loss is 0.
+    reduction : {"mean", "sum", "none"}
+
+    Notes
+    -----
+    Outputs are `(B, n_outputs)` or dense maps `(B, n_outputs, ...)`; the class dimension is 1, as in torch.
+    Half-precision outputs are computed in float32, also under autocast.
+    """
+
+    slices: tuple[int, ...]
+    summary: ClassVar[str] = ""
+    weight: Tensor | None
+
+    def __init__(
+        self,
+        n_classes: int,
+        *,
+        weight: Tensor | None = None,
+        ignore_index: int = -100,
+        reduction: str = "mean",
+    ) -> None:
+        super().__init__()
+        if isinstance(n_classes, bool) or int(n_classes) != n_classes or n_classes < 2:
+            raise InputError(f"n_classes must be a whole number of at least 2, got {n_classes!r}")
+        if reduction not in REDUCTIONS:
+            raise InputError(f"reduction must be one of {', '.join(REDUCTIONS)}, got {reduction!r}")
+        if weight is not None:
+            weight = torch.as_tensor(weight, dtype=torch.get_default_dtype()).clone()
+            if weight.shape != (n_classes,) or not bool((weight >= 0).all()):
+                raise InputError(f"weight must hold {n_classes} numbers that are not negative")
+        self.n_classes = int(n_classes)
+        self.ignore_index = ignore_index
+        self.reduction = reduction
+        self.register_buffer("weight", weight)
+        self.slices = (self.n_classes,)
+
+    @property
+    def n_outputs(self) -> int:
+        """How many numbers the network must give for each example."""
+        return sum(self.slices)
+
+    # What a subclass defines.
+
+    @abstractmethod
+    def costs(self, outputs: Tensor) -> Tensor:
+        """The cost of every label: `(B, n_outputs, ...)` -> `(B, K, ...)`."""
+
+    @abstractmethod
+    def log_probs(self, outputs: Tensor) -> Tensor:
+        """Log-probabilities of the clean class: `(B, n_outputs, ...)` -> `(B, K, ...)`."""
+
+    def label_costs(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """The cost of the given integer labels, `(B, ...)`; a subclass may know a cheaper way than gathering."""
+        return self.costs(outputs).gather(1, targets.unsqueeze(1)).squeeze(1)
+
+    # What follows from it.
+
+    def probs(self, outputs: Tensor) -> Tensor:
+        """Probabilities of the clean class, `(B, K, ...)`; they sum to one over dimension 1."""
+        return self.log_probs(outputs).exp()
+
+    def observed_log_probs(self, outputs: Tensor) -> Tensor:
+        """Log-probabilities of the label as it would be given; those of the clean class by default."""
+        return self.log_probs(outputs)
+
+    def forward(self, outputs: Tensor, targets: Tensor, reduction: str | None = None) -> Tensor:
+        """The loss.
+
+        Parameters
+        ----------
+        outputs : tensor (B, n_outputs, ...)
+        targets : int64 tensor (B, ...) of labels, or float tensor (B, K, ...) of label probabilities
+            Probabilities take the expectation of the cost.
+        reduction : {"mean", "sum", "none"}, optional
+            Overrides the constructor's; "none" gives one number per label, `(B, ...)`.
+        """
+        reduction = self.reduction if reduction is None else reduction
+        if reduction not in REDUCTIONS:
+            raise InputError(f"reduction must be one of {', '.join(REDUCTIONS)}, got {reduction!r}")
+        outputs = self.widened(outputs)
+        with torch.autocast(outputs.device.type, enabled=False):
+            if targets.is_floating_point():
+                losses, weights = self._soft(outputs, targets)
+            else:
+                losses, weights = self._hard(outputs, targets)
+            if reduction == "mean":
+                return weighted_mean(losses, weights)
+            losses = torch.where(weights != 0, losses * weights, losses.new_zeros(()))
+            return losses.sum() if reduction == "sum" else losses
+
+    def _hard(self, outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        if targets.shape != outputs.shape[:1] + outputs.shape[2:]:
+            raise InputError(
+                f"targets of shape {tuple(targets.shape)} do not fit outputs of shape {tuple(outputs.shape)}"
+            )
+        valid = targets != self.ignore_index
+        labels = torch.where(valid, targets, torch.zeros_like(targets))
+        weights = valid.to(outputs.dtype)
+        if self.weight is not None:
+            weights = weights * self.weight.to(outputs.dtype)[labels]
+        return self.label_costs(outputs, labels), weights
+
+    def _soft(self, outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        costs = self.costs(outputs)
+        if targets.shape != costs.shape:
+            raise InputError(
+                f"target probabilities of shape {tuple(targets.shape)} do not fit {tuple(costs.shape)}"
+            )
+        shares = targets.to(costs.dtype)
+        if self.weight is not None:
+            shares = shares * self.weight.to(costs.dtype).view(-1, *[1] * (costs.dim() - 2))
+        # Weights stand outside the mean, so the expectation is taken with shares that sum to one.
+        weights = shares.sum(1)
+        total = torch.where(weights != 0, weights, torch.ones_like(weights))
+        return torch.where(shares != 0, shares * costs, costs.new_zeros(())).sum(1) / total, weights
+
+    def widened(self, outputs: Tensor) -> Tensor:
+        """The outputs in float32 or wider, after a look at their shape."""
+        if outputs.dim() < 2 or outputs.shape[1] != self.n_outputs:
+            raise InputError(
+                f"{type(self).__name__} for {self.n_classes} classes needs outputs of shape "
+                f"(B, {self.n_outputs}, ...), got {tuple(outputs.shape)}"
+            )
+        return outputs if outputs.dtype in (torch.float32, torch.float64) else outputs.float()
+
+    def split(self, outputs: Tensor) -> tuple[Tensor, ...]:
+        """The parts of the output vector, each `(B, width, ...)`, in the order of `slices`."""
+        return self.widened(outputs).split(self.slices, dim=1)
+
+    @torch.no_grad()
+    def init_head_(self, layer: nn.Module) -> None:
+        """Initialise the last layer of a network in place, one slice after the other.
+
+        An objective with a single slice leaves the layer as it is. Otherwise each slice is initialised as a
+        layer of its own (Glorot uniform, zero bias), so that no slice starts at zero.
+        """
+        head_weight, bias = getattr(layer, "weight", None), getattr(layer, "bias", None)
+        if not isinstance(head_weight, Tensor) or head_weight.shape[0] != self.n_outputs:
+            raise InputError(f"expected a layer of {self.n_outputs} outputs, got {layer}")
+        if len(self.slices) == 1:
+            return
+        for rows in head_weight.split(self.slices):
+            fan_in = rows[0].numel()
+            bound = math.sqrt(6.0 / (fan_in + rows.shape[0]))
+            rows.uniform_(-bound, bound)
+        if isinstance(bias, Tensor):
+            bias.zero_()
+
+    def settings(self) -> dict[str, Any]:
+        """The constructor's arguments as plain data: `type(self)(**settings)` is the same objective."""
+        values = {name: getattr(self, name) for name in ("n_classes", *objective_parameters(type(self)), *_SHARED)}
+        return {name: v.tolist() if isinstance(v, Tensor) else v for name, v in values.items()}
+
+    def extra_repr(self) -> str:
+        return ", ".join(f"{k}={v!r}" for k, v in self.settings().items() if k not in _SHARED)
+
+
+_SHARED = ("weight", "ignore_index", "reduction")
+
+
+def objective_parameters(kind: type[Objective]) -> dict[str, Any]:
+    """The parameters special to an objective, with their defaults: what a method of its name is tuned by.
+
+    A parameter without a default (a matrix that must be given) has the value `inspect.Parameter.empty`.
+    """
+    return {
+        name: parameter.default
+        for name, parameter in inspect.signature(kind).parameters.items()
+        if name not in ("n_classes", *_SHARED) and parameter.kind is not inspect.Parameter.VAR_KEYWORD
+    }

@@ -1,0 +1,132 @@
+"""Trees of tensors and plain values on disk: one safetensors file each, replaced atomically, never a pickle."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+from torch import Tensor
+
+from noisegate._files import locked, read_json, write_bytes, write_json
+from noisegate.errors import DamagedFileError, InputError, MissingDataError
+
+Tree = Any
+
+
+def save_tree(path: Path, tree: Tree) -> None:
+    """Write nested dicts and lists of tensors and plain values to one file, atomically.
+
+    The tensors are stored as such; the nesting and everything else is JSON in the file's header.
+    """
+    tensors: dict[str, Tensor] = {}
+    skeleton = _flatten(tree, tensors)
+    write_bytes(path, save(tensors, metadata={"tree": json.dumps(skeleton)}))
+
+
+def _flatten(node: Tree, tensors: dict[str, Tensor]) -> Any:
+    if isinstance(node, Tensor):
+        name = str(len(tensors))
+        # A copy of its own: safetensors refuses tensors that share memory, and scalars need a layout.
+        tensors[name] = node.detach().cpu().clone().contiguous()
+        return {"tensor": name}
+    if isinstance(node, dict):
+        return {"dict": [[key, _flatten(value, tensors)] for key, value in node.items()]}
+    if isinstance(node, list | tuple):
+        return {"tuple" if isinstance(node, tuple) else "list": [_flatten(value, tensors) for value in node]}
+    return {"value": node}
+
+
+def load_tree(path: Path) -> Tree:
+    """Read what `save_tree` wrote; a damaged file is named."""
+    path = Path(path)
+    if not path.is_file():
+        raise MissingDataError(f"there is no file {path}")
+    try:
+        with safe_open(path, framework="pt") as file:
+            skeleton = json.loads((file.metadata() or {})["tree"])
+            return _unflatten(skeleton, file)
+    except (SafetensorError, KeyError, ValueError, TypeError) as error:
+        raise DamagedFileError(f"{path} is not a noisegate checkpoint, or it is damaged ({error})") from None
+
+
+def _unflatten(node: Any, file: Any) -> Tree:
+    ((kind, value),) = node.items()
+    if kind == "tensor":
+        return file.get_tensor(value)
+    if kind == "dict":
+        return {key: _unflatten(child, file) for key, child in value}
+    if kind in ("list", "tuple"):
+        children = [_unflatten(child, file) for child in value]
+        return tuple(children) if kind == "tuple" else children
+    return value
+
+
+class RunFolder:
+    """The folder of one run: what it is, its finished phases, the state of the current one.
+
+    `run.json` describes the run; a folder that describes another run is refused. `phase-N.safetensors` is the
+    final state of a finished phase, `current.safetensors` the state of the one under way.
+    """
+
+    def __init__(self, folder: Path | str, description: dict[str, Any]) -> None:
+        self.folder = Path(folder)
+        self._lock = locked(self.folder, "training")
+        self._lock.__enter__()
+        try:
+            self._check(description)
+        except BaseException:
+            self.close()
+            raise
+
+    def _check(self, description: dict[str, Any]) -> None:
+        path = self.folder / "run.json"
+        if not path.exists():
+            write_json(path, description)
+            return
+        stored = read_json(path)
+        differs = [key for key in description if stored.get(key) != description[key]]
+        if differs:
+            raise InputError(
+                f"{self.folder} holds another run (it differs in {', '.join(differs)}); "
+                "choose another folder, or remove this one"
+            )
+
+    def close(self) -> None:
+        """Let other processes use the folder."""
+        self._lock.__exit__(None, None, None)
+
+    def _phase_path(self, phase: int) -> Path:
+        return self.folder / f"phase-{phase}.safetensors"
+
+    def finished_phase(self, phase: int) -> Tree | None:
+        """The final state of a phase, or None if it has not finished."""
+        path = self._phase_path(phase)
+        return load_tree(path) if path.exists() else None
+
+    def finish_phase(self, phase: int, state: Tree) -> None:
+        """Store the final state of a phase; the running state is not needed any more."""
+        save_tree(self._phase_path(phase), state)
+        (self.folder / "current.safetensors").unlink(missing_ok=True)
+
+    def current(self, phase: int) -> Tree | None:
+        """The running state of a phase, if it is the one that was under way."""
+        path = self.folder / "current.safetensors"
+        state = load_tree(path) if path.exists() else None
+        return state if state is not None and state["phase"] == phase else None
+
+    def save_current(self, phase: int, state: Tree) -> None:
+        """Store the running state of a phase."""
+        save_tree(self.folder / "current.safetensors", {"phase": phase, **state})
+
+    @property
+    def divergence(self) -> dict[str, int] | None:
+        """Where the run diverged, if it did."""
+        path = self.folder / "diverged.json"
+        return read_json(path) if path.exists() else None
+
+    def record_divergence(self, **where: int) -> None:
+        """Remember that the run diverged, so that nobody takes it for a result or repeats it."""
+        write_json(self.folder / "diverged.json", where)

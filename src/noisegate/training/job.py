@@ -1,0 +1,161 @@
+"""What a method has at hand: rows with observed labels, networks, predictions."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+
+from noisegate import networks
+from noisegate.data.augment import random_crop, random_flip
+from noisegate.data.dataset import Inputs
+from noisegate.data.loader import Rows
+from noisegate.errors import InputError
+from noisegate.networks.prepare import Prepared
+from noisegate.objectives import Objective
+from noisegate.training.recipe import Recipe
+
+NetworkSpec = str | Callable[[tuple[int, ...], int], nn.Module]
+STATISTICS_ROWS = 10_000
+
+
+class Job:
+    """The world as a method sees it. Clean labels are not in it.
+
+    Attributes
+    ----------
+    train : Rows
+        Training inputs and observed labels.
+    validation : Rows or None
+        Held-out rows whose labels are as noisy as training's.
+    n_classes : int
+    recipe : Recipe
+    seed : int
+    device : torch.device
+    """
+
+    def __init__(
+        self,
+        train: Rows,
+        validation: Rows | None,
+        n_classes: int,
+        network: NetworkSpec,
+        recipe: Recipe,
+        seed: int,
+        device: torch.device,
+    ) -> None:
+        self.train, self.validation = train, validation
+        self.n_classes, self.recipe, self.seed, self.device = n_classes, recipe, seed, device
+        self.network_name = networks.auto_name(self.input_shape) if network == "auto" else network
+        self._statistics: tuple[Tensor, Tensor] | None = None
+
+    @property
+    def input_shape(self) -> tuple[int, ...]:
+        """Shape of one input as the network sees it, after cropping."""
+        shape = self.train.shape
+        if self.recipe.crop_to is None or len(shape) != 3:
+            return shape
+        return (shape[0], min(shape[1], self.recipe.crop_to), min(shape[2], self.recipe.crop_to))
+
+    def network(self, outputs: Objective | int) -> nn.Module:
+        """A fresh network on the device, behind its input preparation.
+
+        Parameters
+        ----------
+        outputs : Objective or int
+            The number of outputs, or the objective they are for, which then initialises the last layer.
+        """
+        n_outputs = outputs if isinstance(outputs, int) else outputs.n_outputs
+        if isinstance(self.network_name, str):
+            net = networks.build(self.network_name, self.input_shape, n_outputs)
+        else:
+            net = self.network_name(self.input_shape, n_outputs)
+            if not isinstance(net, nn.Module):
+                raise InputError(
+                    f"the network factory must return a torch.nn.Module, got {type(net).__name__}"
+                )
+        if isinstance(outputs, Objective) and len(outputs.slices) > 1:
+            # A user's network may end in something that is not a layer: it keeps the start it has.
+            with contextlib.suppress(InputError):
+                outputs.init_head_(networks.find_head(net, n_outputs))
+        mean, std = self._input_statistics()
+        name = self.network_name if isinstance(self.network_name, str) else None
+        spec = {"network": name, "input_shape": list(self.input_shape), "n_outputs": n_outputs}
+        return Prepared(net, mean, std, spec).to(self.device)
+
+    def augment(self, x: Tensor, recipe: Recipe | None = None) -> Tensor:
+        """Random crops and flips of a batch of images, as the recipe says; vectors as they are."""
+        recipe = recipe or self.recipe
+        if x.dim() != 4:
+            return x
+        if recipe.crop or x.shape[1:] != self.input_shape:
+            x = random_crop(x, recipe.crop, self.input_shape[1:])  # type: ignore[arg-type]
+        return random_flip(x) if recipe.flip else x
+
+    def predict(self, network: nn.Module, objective: Objective, rows: Rows | None = None) -> Tensor:
+        """Probabilities of the clean class for the training rows, or others: `(N, K)`, on the device."""
+        return predict(network, objective, self.train if rows is None else rows)
+
+    def per_example(self, width: int, fill: float = 0.0) -> Tensor:
+        """State for every training row, `(N, width)`; register it as a buffer of the phase's module."""
+        return torch.full((len(self.train), width), fill, device=self.device)
+
+    def _input_statistics(self) -> tuple[Tensor, Tensor]:
+        if self._statistics is None:
+            self._statistics = input_statistics(self.train.source, self.recipe.normalize)
+        return self._statistics
+
+
+def input_statistics(x: Inputs, normalize: str) -> tuple[Tensor, Tensor]:
+    """Mean and standard deviation per channel `(C, 1, 1)` or feature `(d,)`, of pixels scaled to [0, 1].
+
+    Large inputs are represented by 10,000 of their rows, always the same ones.
+    """
+    shape = x.shape[1:] if isinstance(x, np.ndarray) else x.shape
+    kept = (shape[0], 1, 1) if len(shape) == 3 else tuple(shape)
+    if normalize == "none":
+        return torch.zeros(kept), torch.ones(kept)
+    if len(x) > STATISTICS_ROWS and (len(shape) == 3 or not isinstance(x, np.ndarray)):
+        rows = np.sort(np.random.default_rng(0).permutation(len(x))[:STATISTICS_ROWS])
+        sample = x[rows] if isinstance(x, np.ndarray) else _fetch_in_parts(x, rows)
+    else:
+        sample = x if isinstance(x, np.ndarray) else x.fetch(np.arange(len(x)))
+    axes = (0, 2, 3) if len(shape) == 3 else (0,)
+    scale = 255.0 if sample.dtype == np.uint8 else 1.0
+    mean = sample.mean(axis=axes, dtype=np.float64) / scale
+    std = sample.std(axis=axes, dtype=np.float64) / scale
+    # A constant feature carries nothing: leave its scale alone. Rounding makes its deviation tiny, not zero.
+    std = np.where(std > 1e-10 * np.maximum(1.0, np.abs(mean)), std, 1.0)
+    return torch.from_numpy(mean).reshape(kept), torch.from_numpy(std).reshape(kept)
+
+
+def _fetch_in_parts(x: Any, rows: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
+    # Few enough images at a time to keep the decoded pixels small.
+    return np.concatenate([x.fetch(part) for part in np.array_split(rows, max(1, len(rows) // 1000))])
+
+
+@torch.no_grad()
+def predict(
+    network: nn.Module,
+    objective: Objective,
+    rows: Rows,
+    *,
+    read: Callable[[Tensor], Tensor] | None = None,
+    batch_size: int | None = None,
+) -> Tensor:
+    """Probabilities `(N, K)` of the clean class, or what `read` makes of the outputs, in evaluation mode."""
+    modes = [module.training for module in (network, objective)]
+    network.eval()
+    objective.eval()
+    size = batch_size or (4096 if len(rows.shape) == 1 else 512)
+    read = read or objective.probs
+    try:
+        return torch.cat([read(network(x)) for x in rows.inputs(size)])
+    finally:
+        for module, mode in zip((network, objective), modes, strict=True):
+            module.train(mode)

@@ -1,0 +1,226 @@
+"""The recipe: everything about training that is neither data, network nor method."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from noisegate.errors import InputError, UnknownNameError
+
+CHOICES = {
+    "optimizer": ("sgd", "nesterov", "adam", "adamw", "lars"),
+    "schedule": ("constant", "step", "cosine"),
+    "normalize": ("auto", "none"),
+    "precision": ("fp32", "tf32", "bf16"),
+    "keep": ("last", "best", "ema"),
+    "monitor": ("accuracy", "log_likelihood"),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """How a network is trained; the same object serves Python, the command line and stored results.
+
+    Attributes
+    ----------
+    epochs, steps : int or None
+        Length of training: passes over the data, or updates (then `epochs` is None).
+    batch_size : int
+        Batches are full: N // batch_size a reshuffled epoch, one batch of N if N is smaller.
+    optimizer : {"sgd", "nesterov", "adam", "adamw", "lars"}
+    lr, momentum, betas, eps : float
+        As in torch.optim; `momentum` is for sgd, nesterov and lars.
+    weight_decay : float
+    decay_norm_and_bias : bool
+        False leaves biases and the parameters of normalisation layers out of weight decay (and, with lars,
+        out of the layer-wise rates).
+    schedule : {"constant", "step", "cosine"}
+        "step" multiplies the rate by `gamma` at each milestone; "cosine" falls to 0.
+    milestones : tuple of int
+        In epochs, or in steps where the length is in steps.
+    gamma : float
+    warmup : float
+        Epochs (or steps) of linear warm-up from 0.
+    clip_norm : float or None
+        Largest gradient norm.
+    crop : int
+        Zero padding of random crops, in pixels; 0 and `crop_to` None: no random crops.
+    crop_to : int or None
+        Side of the crops where it is smaller than the images'; the centre is taken at prediction.
+    flip : bool
+        Random horizontal flips.
+    normalize : {"auto", "none"}
+        "auto" standardises by the training inputs: pixels per channel, vectors per feature. "none" only
+        brings pixels to [0, 1].
+    ema : float
+        Decay of an exponential moving average of the weights; 0: none.
+    keep : {"last", "best", "ema"}
+        Which weights a phase ends with; "best" is the epoch best by `monitor` on the noisy validation rows.
+    monitor : {"accuracy", "log_likelihood"}
+        What early stopping and "best" look at, always on observed labels.
+    patience : int or None
+        Stop after this many epochs without gain on the noisy validation rows.
+    precision : {"fp32", "tf32", "bf16"}
+
+    Examples
+    --------
+    >>> Recipe(epochs=5, lr=0.01).replace(optimizer="nesterov").optimizer
+    'nesterov'
+    >>> Recipe(optimizer="adan")
+    Traceback (most recent call last):
+    noisegate.errors.UnknownNameError: unknown optimizer 'adan'; did you mean 'adam' or 'adamw'? (there are: adam, adamw, lars, nesterov, sgd)
+    """  # noqa: E501
+
+    epochs: int | None = 100
+    steps: int | None = None
+    batch_size: int = 128
+    optimizer: str = "adam"
+    lr: float = 1e-3
+    momentum: float = 0.9
+    betas: tuple[float, float] = (0.9, 0.999)
+    eps: float = 1e-8
+    weight_decay: float = 0.0
+    decay_norm_and_bias: bool = True
+    schedule: str = "constant"
+    milestones: tuple[int, ...] = ()
+    gamma: float = 0.1
+    warmup: float = 0.0
+    clip_norm: float | None = None
+    crop: int = 0
+    crop_to: int | None = None
+    flip: bool = False
+    normalize: str = "auto"
+    ema: float = 0.0
+    keep: str = "last"
+    monitor: str = "accuracy"
+    patience: int | None = None
+    precision: str = "fp32"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "betas", tuple(self.betas))
+        object.__setattr__(self, "milestones", tuple(self.milestones))
+        for name, known in CHOICES.items():
+            if getattr(self, name) not in known:
+                raise UnknownNameError(name, getattr(self, name), known)
+        for name, (test, range_) in _RANGES.items():
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int | float | None) or not test(value):
+                raise InputError(f"recipe: {name} must be {range_}, got {value!r}")
+        for name in ("decay_norm_and_bias", "flip"):
+            if not isinstance(getattr(self, name), bool):
+                raise InputError(f"recipe: {name} must be true or false, got {getattr(self, name)!r}")
+        if len(self.betas) != 2 or not all(0 <= b < 1 for b in self.betas):
+            raise InputError(f"recipe: betas must be two numbers in [0, 1), got {self.betas!r}")
+        if (self.epochs is None) == (self.steps is None):
+            raise InputError("recipe: give the length either in epochs or in steps (with epochs=None)")
+        if self.schedule == "step" and not self.milestones:
+            raise InputError("recipe: schedule='step' needs milestones")
+        if self.keep == "ema" and not self.ema:
+            raise InputError("recipe: keep='ema' needs an ema decay, e.g. ema=0.999")
+
+    def replace(self, **changes: Any) -> Recipe:
+        """A copy with some fields changed; giving `steps` alone unsets `epochs`, and the other way round."""
+        unknown = set(changes) - {field.name for field in dataclasses.fields(self)}
+        if unknown:
+            raise UnknownNameError(
+                "recipe field", sorted(unknown)[0], [field.name for field in dataclasses.fields(self)]
+            )
+        if changes.get("steps") is not None:
+            changes.setdefault("epochs", None)
+        if changes.get("epochs") is not None:
+            changes.setdefault("steps", None)
+        return dataclasses.replace(self, **changes)
+
+    @property
+    def needs_validation(self) -> bool:
+        """Whether training looks at noisy validation rows."""
+        return self.patience is not None or self.keep == "best"
+
+    def to_dict(self) -> dict[str, Any]:
+        """All fields as plain data."""
+        values = dataclasses.asdict(self)
+        return {name: list(v) if isinstance(v, tuple) else v for name, v in values.items()}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Recipe:
+        """The inverse of `to_dict`; fields that are left out take their defaults."""
+        return cls().replace(**values)
+
+    def total_steps(self, steps_per_epoch: int) -> int:
+        """Number of updates of a phase."""
+        return self.steps if self.steps is not None else int(self.epochs or 0) * steps_per_epoch
+
+    def learning_rates(self, steps_per_epoch: int) -> list[float]:
+        """The learning rate of every update."""
+        total = self.total_steps(steps_per_epoch)
+        unit = 1 if self.steps is not None else steps_per_epoch
+        return [self.lr * self._factor(step, total, unit) for step in range(total)]
+
+    def _factor(self, step: int, total: int, unit: int) -> float:
+        warmup = self.warmup * unit
+        if step < warmup:
+            return (step + 1) / (warmup + 1)
+        if self.schedule == "cosine":
+            return 0.5 * (1 + math.cos(math.pi * (step - warmup) / max(1.0, total - warmup)))
+        passed = sum(step >= milestone * unit for milestone in self.milestones)
+        return self.gamma**passed if self.schedule == "step" else 1.0
+
+
+def _positive(value: float | None) -> bool:
+    return value is not None and math.isfinite(value) and value > 0
+
+
+def _not_negative(value: float | None) -> bool:
+    return value is not None and math.isfinite(value) and value >= 0
+
+
+def _count(value: float | None) -> bool:
+    return isinstance(value, int) and value >= 1
+
+
+def _optional_count(value: float | None) -> bool:
+    return value is None or _count(value)
+
+
+_RANGES: dict[str, tuple[Callable[[float | None], bool], str]] = {
+    "epochs": (_optional_count, "a whole number of at least 1"),
+    "steps": (_optional_count, "a whole number of at least 1"),
+    "batch_size": (_count, "a whole number of at least 1"),
+    "lr": (_positive, "a positive number"),
+    "momentum": (lambda v: _not_negative(v) and v < 1, "in [0, 1)"),  # type: ignore[operator]
+    "eps": (_positive, "a positive number"),
+    "weight_decay": (_not_negative, "at least 0"),
+    "gamma": (_positive, "a positive number"),
+    "warmup": (_not_negative, "at least 0"),
+    "clip_norm": (lambda v: v is None or _positive(v), "a positive number or None"),
+    "crop": (lambda v: isinstance(v, int) and v >= 0, "a whole number of at least 0"),
+    "crop_to": (_optional_count, "a whole number of at least 1, or None"),
+    "ema": (lambda v: _not_negative(v) and v < 1, "in [0, 1)"),  # type: ignore[operator]
+    "patience": (_optional_count, "a whole number of at least 1, or None"),
+}
+
+
+def auto_recipe(n_rows: int, input_shape: tuple[int, ...]) -> Recipe:
+    """A recipe that works without tuning: Adam, and enough updates for the size of the data.
+
+    Vectors: batches of 128, about 2,000 updates but at least 20 and at most 100 epochs. Images: nesterov SGD with a cosine
+    schedule, crops and flips where they are colour images.
+    """
+    if len(input_shape) == 1:
+        steps_per_epoch = max(1, n_rows // 128)
+        return Recipe(epochs=min(100, max(20, math.ceil(2000 / steps_per_epoch))), batch_size=128)
+    if input_shape[0] == 1:
+        return Recipe(epochs=30, batch_size=128)
+    return Recipe(
+        epochs=60,
+        batch_size=128,
+        optimizer="nesterov",
+        lr=0.05,
+        weight_decay=5e-4,
+        schedule="cosine",
+        crop=max(1, min(input_shape[1:]) // 8),
+        flip=True,
+    )

@@ -1,0 +1,210 @@
+"""`train`: from a dataset and a method's name to a fitted classifier."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import platform
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from noisegate import methods
+from noisegate._version import __version__
+from noisegate.data.dataset import Dataset, Split, from_arrays, held_out_rows
+from noisegate.data.loader import Rows
+from noisegate.errors import InputError
+from noisegate.evaluation.evidence import CleanEvidence
+from noisegate.fitted import Fitted
+from noisegate.methods.base import Method
+from noisegate.objectives import Objective
+from noisegate.training.checkpoint import RunFolder
+from noisegate.training.job import Job, NetworkSpec
+from noisegate.training.progress import progress_bar
+from noisegate.training.recipe import Recipe, auto_recipe
+from noisegate.training.trainer import Epoch, Training
+
+HELD_OUT = 0.1
+
+
+def train(
+    data: Dataset | tuple[npt.ArrayLike, npt.ArrayLike],
+    method: str | Method | Objective | type[Objective] = "ln",
+    network: NetworkSpec = "auto",
+    recipe: Recipe | Mapping[str, Any] | None = None,
+    seed: int = 0,
+    device: str | torch.device = "auto",
+    *,
+    sample_weight: npt.ArrayLike | None = None,
+    folder: str | Path | None = None,
+    evaluate_every: int = 1,
+    progress: bool | None = None,
+    on_epoch: Callable[[Epoch], None] | None = None,
+) -> Fitted:
+    """Train a classifier on observed labels.
+
+    Parameters
+    ----------
+    data : Dataset, or (x, y)
+        Clean labels in it are used for the metrics in the history and for nothing else.
+    method : str, Method, or objective
+        A name (`noisegate list methods`), a method, or an objective for plain training on it.
+    network : str or function (input_shape, n_outputs) -> nn.Module
+        "auto" chooses by the shape of the inputs.
+    recipe : Recipe, or mapping
+        None is a recipe for the size of the data; a mapping changes some of that recipe's fields.
+    seed : int
+        Decides initial weights, batches, augmentation and the noisy validation rows.
+    device : "auto", "cpu", "cuda", ...
+    sample_weight : array (N,), optional
+    folder : path, optional
+        Checkpoints go there; the same call after a kill goes on where it stopped, with the same result.
+    evaluate_every : int
+        Epochs between looks at clean labels, 0 for only at the end.
+    progress : bool, optional
+        A progress bar; by default if standard error is a terminal.
+    on_epoch : function, optional
+        Called with every `Epoch`.
+
+    Returns
+    -------
+    Fitted
+        With `metrics`, `history` and `record`.
+
+    Examples
+    --------
+    >>> import noisegate as ng
+    >>> data = ng.data.load("digits").corrupt(ng.noise.Symmetric(0.4), seed=0)
+    >>> fitted = ng.train(data, method="ln", recipe={"epochs": 5}, seed=0, device="cpu")
+    >>> fitted.predict_proba(data.test.x).shape
+    (450, 10)
+    """
+    data = data if isinstance(data, Dataset) else from_arrays(*data)
+    chosen = methods.get(method)
+    ready = resolve_recipe(recipe, len(data.train), data.input_shape)
+    if data.validation is None and (ready.needs_validation or chosen.needs_validation):
+        if sample_weight is not None:
+            _, kept = held_out_rows(len(data.train), HELD_OUT, seed)
+            sample_weight = np.asarray(sample_weight)[kept]
+        data = data.hold_out(HELD_OUT, seed)
+    check_labels(data)
+    place = resolve_device(device)
+    job = make_job(data, network, ready, seed, place, sample_weight)
+    evidence = CleanEvidence(data, job.train)
+    record = describe_run(chosen, job, data)
+    store = None if folder is None else RunFolder(folder, record["identity"])
+    started = time.perf_counter()
+    try:
+        run = Training(chosen, job, folder=store, evidence=evidence, evaluate_every=evaluate_every)
+        label = method if isinstance(method, str) else type(chosen).__name__
+        with progress_bar(label, progress) as show:
+            for epoch in run:
+                show(epoch)
+                if on_epoch is not None:
+                    on_epoch(epoch)
+    finally:
+        if store is not None:
+            store.close()
+    return _finished(run, evidence, data, record, time.perf_counter() - started)
+
+
+def _finished(
+    run: Training, evidence: CleanEvidence, data: Dataset, record: dict[str, Any], seconds: float
+) -> Fitted:
+    fitted = run.fitted
+    if fitted is None:
+        raise InputError(f"{type(run.method).__name__}.phases() must return a Fitted")
+    fitted.network.eval()
+    fitted.objective.eval()
+    fitted.history = run.histories
+    fitted.metrics = evidence(fitted.network, fitted.objective) | {"seconds": seconds}
+    fitted.classes = list(data.info.get("label_values", data.classes))
+    fitted.record = record
+    return fitted
+
+
+def resolve_recipe(
+    recipe: Recipe | Mapping[str, Any] | None, n_rows: int, input_shape: tuple[int, ...]
+) -> Recipe:
+    """The recipe itself, or the one for data of this size with some fields changed."""
+    if isinstance(recipe, Recipe):
+        return recipe
+    if recipe is not None and not isinstance(recipe, Mapping):
+        raise InputError(f"recipe must be a Recipe, a mapping of some of its fields, or None, got {recipe!r}")
+    return auto_recipe(n_rows, input_shape).replace(**(recipe or {}))
+
+
+def resolve_device(device: str | torch.device) -> torch.device:
+    """The device by name; "auto" is the GPU where there is one."""
+    if isinstance(device, torch.device):
+        return device
+    if device == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        found = torch.device(device)
+    except RuntimeError:
+        raise InputError(f"unknown device {device!r}; expected auto, cpu, cuda or cuda:N") from None
+    if found.type == "cuda" and not torch.cuda.is_available():
+        raise InputError("device 'cuda' was asked for, but torch sees no GPU; use device='cpu'")
+    return found
+
+
+def check_labels(data: Dataset) -> None:
+    """Refuse what nothing can be learnt from: no rows, one class, labels outside the classes."""
+    for name, split in (("training", data.train), ("validation", data.validation)):
+        if split is None:
+            continue
+        if not len(split):
+            raise InputError(f"there are no {name} rows")
+        low, high = int(split.y.min()), int(split.y.max())
+        if low < 0 or high >= data.n_classes:
+            raise InputError(f"{name} labels must lie in 0..{data.n_classes - 1}, got {low}..{high}")
+    if data.n_classes < 2 or len(np.unique(data.train.y)) < 2:
+        raise InputError("the training labels have only one class; a classifier needs at least two")
+
+
+def make_job(
+    data: Dataset,
+    network: NetworkSpec,
+    recipe: Recipe,
+    seed: int,
+    device: torch.device,
+    sample_weight: npt.ArrayLike | None = None,
+) -> Job:
+    """Rows on their device: inputs and observed labels only."""
+    train = Rows(data.train.x, data.train.y, device, weight=sample_weight)
+    held = data.validation
+    validation = None if held is None else Rows(held.x, held.y, device)
+    return Job(train, validation, data.n_classes, network, recipe, seed, device)
+
+
+def describe_run(method: Method, job: Job, data: Dataset) -> dict[str, Any]:
+    """How a run came about; `identity` is what makes two runs the same one."""
+    network = job.network_name
+    name = network if isinstance(network, str) else getattr(network, "__qualname__", type(network).__name__)
+    identity = {
+        "noisegate": __version__,
+        "method": method.settings(),
+        "network": name,
+        "recipe": job.recipe.to_dict(),
+        "seed": job.seed,
+        "data": {"name": data.name, "train": fingerprint(data.train), "noise": data.info.get("noise")},
+    }
+    hardware = torch.cuda.get_device_name(job.device) if job.device.type == "cuda" else platform.machine()
+    versions = {"python": platform.python_version(), "torch": torch.__version__, "numpy": np.__version__}
+    described = {"identity": identity, "versions": versions, "hardware": hardware}
+    return json.loads(json.dumps(described, default=repr))
+
+
+def fingerprint(split: Split) -> str:
+    """A hash of the observed labels and of some of the inputs."""
+    digest = hashlib.sha256(split.y.tobytes())
+    digest.update(repr((len(split), split.input_shape)).encode())
+    if isinstance(split.x, np.ndarray):
+        digest.update(np.ascontiguousarray(split.x[:: max(1, len(split) // 256)]).tobytes())
+    return digest.hexdigest()[:16]
