@@ -178,7 +178,7 @@ def read_npz(path: str | os.PathLike[str]) -> dict[str, npt.NDArray[Any]]:
     if path.is_dir():
         raise InputError(f"expected an .npz file at {path}, found a folder")
     try:
-        with np.load(path, allow_pickle=False) as content:
+        with open(path, "rb") as file, np.load(file, allow_pickle=False) as content:
             if isinstance(content, np.ndarray):
                 raise DamagedFileError(f"{path} is a single array; expected an .npz file with named arrays")
             return {name: content[name] for name in content.files}

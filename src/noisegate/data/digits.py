@@ -31,7 +31,7 @@ def digits(*, as_images: bool = False) -> Dataset:
 
     >>> data = digits()
     >>> data.train.x.shape, data.test.x.shape
-    ((1348, 64), (449, 64))
+    ((1347, 64), (450, 64))
     """
     from sklearn.datasets import load_digits
 

@@ -1,8 +1,8 @@
 """Reading downloaded pickles without running them.
 
 A pickle is a program. The reader here lets it build dicts, lists, strings, bytes and numbers, and numpy
-arrays; for these it does not even call numpy's own constructors, but takes their arguments and builds the array
-itself from checked values. Every other name in the pickle stops the reading before anything runs.
+arrays; for these it does not even call numpy's own constructors, but takes their arguments and builds the
+array itself from checked values. Every other name in the pickle stops the reading before anything runs.
 """
 
 from __future__ import annotations
@@ -98,11 +98,16 @@ def _encode(text: Any, encoding: Any = "latin1") -> bytes:
     return _text(text).encode("latin1")
 
 
+def _no_bytes() -> bytes:
+    return b""
+
+
 def _stands() -> dict[tuple[str, str], Callable[..., Any]]:
     allowed: dict[tuple[str, str], Callable[..., Any]] = {
         ("numpy", "ndarray"): _never,
         ("numpy", "dtype"): _Dtype,
         ("_codecs", "encode"): _encode,
+        ("__builtin__", "bytes"): _no_bytes,  # how Python 3 writes b"" for Python 2
     }
     for package in ("numpy.core", "numpy._core"):
         allowed[(f"{package}.multiarray", "_reconstruct")] = lambda *ignored: _Array()
@@ -173,9 +178,7 @@ def _guarded(path: Path, read: Callable[[bytes], Any]) -> dict[str, Any]:
         if not isinstance(value, dict):
             raise pickle.UnpicklingError(f"it holds a {type(value).__name__}, not a dict")
         return {_text(key): _plain(item) for key, item in value.items()}
-    except (
-        Exception
-    ) as error:  # a damaged pickle can raise almost anything: IndexError, OverflowError, zlib.error
+    except Exception as error:  # a damaged pickle can raise almost anything: IndexError, zlib.error ...
         reason = str(error) or type(error).__name__
         raise DamagedFileError(
             f"{path} is cut off or is not what it should be: {reason}; fetch it again"

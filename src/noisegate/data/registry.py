@@ -146,12 +146,14 @@ def _plain(name: str) -> str:
 def candidates(source: Source, root: Path) -> Iterator[Path]:
     """Folders that may hold the files, in the order they are looked at.
 
-    The root itself counts when it bears the name of one of the places: two datasets may share file names.
+    The root itself counts when it bears the name a place begins with: two datasets may share file names.
     """
     for place in source.places:
         yield root / place
-    if _plain(root.resolve().name) in {_plain(part) for place in source.places for part in place.split("/")}:
-        yield root
+    for place in source.places:
+        first, *rest = place.split("/")
+        if _plain(first) == _plain(root.resolve().name):
+            yield root.joinpath(*rest)
 
 
 def missing_files(source: Source, folder: Path) -> list[str]:
@@ -169,7 +171,7 @@ def find(name: str, source: Source, root: Path) -> Path:
     folder = locate(source, root)
     if folder is not None:
         return folder
-    places = list(candidates(source, root))
+    places = list(dict.fromkeys(candidates(source, root)))
     # The folder that has most of the files is the one the user meant: name what it lacks.
     closest = min(places, key=lambda place: len(missing_files(source, place)))
     lacking = ", ".join(need.replace("|", " or ") for need in missing_files(source, closest))

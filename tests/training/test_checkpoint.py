@@ -1,0 +1,95 @@
+import math
+import os
+import pickle
+
+import pytest
+import torch
+
+from noisegate.errors import BusyError, DamagedFileError, InputError, MissingDataError
+from noisegate.training.checkpoint import RunFolder, load_tree, save_tree
+
+
+def test_a_tree_comes_back_as_it_was(tmp_path):
+    shared = torch.arange(6.0).reshape(2, 3)
+    tree = {
+        "weights": {"a": shared, "b": shared, "view": shared.T, "scalar": torch.tensor(3)},
+        "list": [1, None, True, "x", [torch.zeros(0)]],
+        "tuple": (0.1, math.inf),
+        "": {},
+    }
+    save_tree(tmp_path / "t.safetensors", tree)
+    back = load_tree(tmp_path / "t.safetensors")
+    assert back["list"][:4] == tree["list"][:4]
+    assert back["tuple"] == tree["tuple"]
+    assert back[""] == {}
+    for name, value in tree["weights"].items():
+        assert torch.equal(back["weights"][name], value)
+        assert back["weights"][name].dtype == value.dtype
+
+
+def test_what_json_cannot_hold_is_not_written(tmp_path):
+    with pytest.raises(TypeError):
+        save_tree(tmp_path / "t.safetensors", {"function": print})
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("content", [b"", b"\x00" * 40, b"{}", pickle.dumps({"a": 1})])
+def test_a_damaged_file_is_named(tmp_path, content):
+    path = tmp_path / "t.safetensors"
+    path.write_bytes(content)
+    with pytest.raises(DamagedFileError, match=r"t\.safetensors"):
+        load_tree(path)
+
+
+def test_a_truncated_file_is_named(tmp_path):
+    path = tmp_path / "t.safetensors"
+    save_tree(path, {"a": torch.zeros(1000)})
+    path.write_bytes(path.read_bytes()[:-100])
+    with pytest.raises(DamagedFileError, match=r"t\.safetensors"):
+        load_tree(path)
+
+
+def test_a_missing_file_is_named(tmp_path):
+    with pytest.raises(MissingDataError, match=r"no file .*t\.safetensors"):
+        load_tree(tmp_path / "t.safetensors")
+
+
+def test_a_folder_of_another_run_is_refused_with_what_differs(tmp_path):
+    RunFolder(tmp_path / "run", {"seed": 1, "method": "ce"}).close()
+    RunFolder(tmp_path / "run", {"seed": 1, "method": "ce"}).close()
+    with pytest.raises(InputError, match="holds another run \\(it differs in seed\\)"):
+        RunFolder(tmp_path / "run", {"seed": 2, "method": "ce"})
+    # The refusal does not leave the folder locked.
+    RunFolder(tmp_path / "run", {"seed": 1, "method": "ce"}).close()
+
+
+def test_a_second_writer_is_refused_at_once(tmp_path):
+    first = RunFolder(tmp_path, {})
+    with pytest.raises(BusyError, match="another process is training in"):
+        RunFolder(tmp_path, {})
+    first.close()
+    RunFolder(tmp_path, {}).close()
+
+
+def test_a_file_where_the_folder_should_be_is_refused(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InputError, match="expected a folder"):
+        RunFolder(tmp_path / "file", {})
+
+
+def test_the_state_of_another_phase_is_not_taken_for_this_one(tmp_path):
+    folder = RunFolder(tmp_path, {})
+    folder.save_current(1, {"a": torch.ones(2)})
+    assert folder.current(0) is None
+    assert torch.equal(folder.current(1)["a"], torch.ones(2))
+    folder.finish_phase(1, {"b": 2})
+    assert folder.current(1) is None
+    assert folder.finished_phase(1) == {"b": 2}
+    assert folder.finished_phase(0) is None
+    folder.close()
+
+
+def test_no_temporary_files_stay(tmp_path):
+    for k in range(3):
+        save_tree(tmp_path / "t.safetensors", {"k": k})
+    assert os.listdir(tmp_path) == ["t.safetensors"]
