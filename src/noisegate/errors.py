@@ -25,7 +25,7 @@ class UnknownNameError(InputError):
     def __init__(self, kind: str, name: object, known: Iterable[str]) -> None:
         known = sorted(known)
         near = difflib.get_close_matches(str(name), known, n=3, cutoff=0.5)
-        hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else ";"
+        hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
         super().__init__(f"unknown {kind} {name!r}{hint} (there are: {', '.join(known)})")
 
 

@@ -65,7 +65,7 @@ def test_arrays_of_old_and_new_numpy(tmp_path, module):
         (os.mkdir, ("{}",)),
         (np.savetxt, ("{}", [1])),
         (np.load, ("{}",)),
-        (getattr, (np, "savetxt")),
+        (getattr, ("text", "upper")),
         (np.memmap, ("{}", "u1", "w+", 0, (4,))),
         (np.ndarray, ((2,),)),
     ],
@@ -73,7 +73,7 @@ def test_arrays_of_old_and_new_numpy(tmp_path, module):
 @pytest.mark.parametrize("protocol", [0, 2, 4])
 def test_a_hostile_pickle_runs_nothing(tmp_path, function, args, protocol):
     victim = tmp_path / "victim"
-    args = tuple(a.format(victim) if isinstance(a, str) else a for a in args if not hasattr(a, "__path__"))
+    args = tuple(a.format(victim) if isinstance(a, str) else a for a in args)
     path = write(tmp_path / "bad", {b"data": Calls(function, *args)}, protocol)
     for read in (read_pickle, read_torch_file):
         with pytest.raises(DamagedFileError, match="bad is cut off or is not what it should be") as error:

@@ -38,8 +38,10 @@ def test_registering_makes_a_dataset_loadable(monkeypatch):
 
 
 def test_every_dataset_has_one_line_and_a_documented_loader():
-    assert {"moons", "circles", "gaussians", "digits", "mnist", "fashion-mnist", "cifar10", "cifar100", "svhn",
-            "cifar10n", "cifar10n-worst", "cifar100n", "clothing1m", "imagenet"} <= set(DATASETS)  # fmt: skip
+    for name in ("moons", "circles", "gaussians", "digits", "mnist", "fashion-mnist", "cifar10", "cifar100"):
+        assert name in DATASETS
+    for name in ("svhn", "cifar10n", "cifar10n-worst", "cifar100n", "clothing1m", "imagenet"):
+        assert name in DATASETS
     for name, entry in DATASETS.items():
         assert entry.name == name
         assert entry.description

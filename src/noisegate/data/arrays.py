@@ -36,7 +36,7 @@ def label_array(raw: Any, what: str) -> npt.NDArray[Any]:
     if array.dtype.kind == "f":
         array = _whole(array, what)
     if array.dtype.kind == "S":
-        array = np.char.decode(array, "utf-8", "replace")
+        array = np.asarray([value.decode("utf-8", "replace") for value in array.tolist()], dtype=str)
     if array.dtype.kind not in "biuU":
         raise InputError(f"{what}: labels must be text, whole numbers or booleans, got {array.dtype}")
     return array

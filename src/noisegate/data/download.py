@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import tarfile
@@ -172,22 +173,45 @@ class _Job:
         damaged = [error for error in failures if isinstance(error, DamagedFileError)]
         if damaged:
             raise damaged[0]
-        needed = ", ".join(sorted(str(final) for final in self.finals))
         raise MissingDataError(
-            f"{self.entry.name}: could not reach {'; '.join(map(str, failures))}. Without a network, "
-            f"fetch {self.remote.name} elsewhere and put {needed} there"
+            f"{self.entry.name}: could not reach {'; '.join(map(str, failures))}; "
+            f"without a network, {self.by_hand()}"
         )
 
+    def by_hand(self) -> str:
+        """What to do where nothing can be downloaded: all the files of the dataset, and where they belong."""
+        remotes = self.entry.source.remotes if self.entry.source else (self.remote,)
+        names = ", ".join(remote.name for remote in remotes if not remote.optional)
+        if self.remote.members is None:
+            return f"get {names} elsewhere and put into {self.folder}"
+        return f"get {names} elsewhere and unpack in {self.folder.parent}, which makes {self.folder}"
+
     def _download_from(self, url: str, path: Path) -> None:
-        pooch, requests = _pooch()
         total = _Total()
         with atomic(path) as file:
             writer = _Checked(file, lambda count: self._show(count, int(total.total)))
+            self._receive(url, writer, total)
+            if writer.md5.hexdigest() != self.remote.md5:
+                raise DamagedFileError(
+                    f"{url} gave {writer.count} bytes with the MD5 {writer.md5.hexdigest()}, but "
+                    f"{self.remote.md5} is published: damaged on the way, or changed; nothing was kept, "
+                    "try again or use another base_url"
+                )
+
+    def _receive(self, url: str, writer: _Checked, total: _Total) -> None:
+        pooch, requests = _pooch()
+        # pooch leaves the connection open if writing fails or the server refuses: keep it, to close it.
+        with contextlib.ExitStack() as answers:
+
+            def close_later(answer: Any, **ignored: Any) -> None:
+                answers.callback(answer.close)
+
             get = pooch.HTTPDownloader(
                 progressbar=total,
                 chunk_size=_CHUNK,
                 timeout=self.timeout,
                 headers={"Accept-Encoding": "identity"},
+                hooks={"response": close_later},
             )
             try:
                 get(url, writer, None)
@@ -198,12 +222,6 @@ class _Job:
                         "nothing was kept, try again"
                     ) from None
                 raise _Unreachable(f"{url} ({_reason(error)})") from None
-            if writer.md5.hexdigest() != self.remote.md5:
-                raise DamagedFileError(
-                    f"{url} gave {writer.count} bytes with the MD5 {writer.md5.hexdigest()}, but "
-                    f"{self.remote.md5} is published: damaged on the way, or changed; nothing was kept, "
-                    "try again or use another base_url"
-                )
 
     def _show(self, count: int, total: int) -> None:
         if self.progress is not None:

@@ -1,4 +1,4 @@
-"""A page for people: one HTML file with its text, tables and pictures inside it, nothing fetched, no scripts."""
+"""A page for people: one HTML file with text, tables and pictures inside it; no scripts, nothing fetched."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ _HEAD = """<!doctype html>
 <head>
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
-<meta http-equiv="Content-Security-Policy" content="default-src 'none'; img-src data:; style-src 'unsafe-inline'">
+<meta http-equiv="Content-Security-Policy"
+ content="default-src 'none'; img-src data:; style-src 'unsafe-inline'">
 <meta name="generator" content="noisegate {version}">
 <title>{title}</title>
 <style>
@@ -56,8 +57,8 @@ th.number + th:not(.number), td.number + td:not(.number) { padding-left: 1.6rem;
 dl { display: grid; grid-template-columns: max-content 1fr; gap: .25rem 1.25rem; margin: 1rem 0; }
 dt { color: var(--soft); }
 dd { margin: 0; overflow-wrap: anywhere; }
-.figures { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(22rem, 100%), 1fr)); gap: 1.25rem;
-  margin: 1.25rem 0; align-items: start; }
+.figures { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(22rem, 100%), 1fr));
+  gap: 1.25rem; margin: 1.25rem 0; align-items: start; }
 figure { margin: 0; break-inside: avoid; }
 figure img { display: block; width: 100%; height: auto; background: #fff; border: 1px solid var(--line);
   border-radius: 6px; padding: .4rem; }
@@ -137,7 +138,9 @@ class Page:
         """
         cells = [list(row) for row in rows]
         aligned = _number_columns(cells) if numbers is None else set(numbers)
-        lines = [_row("th", header, aligned)] if not cells else [f"<thead>{_row('th', header, aligned)}</thead>"]
+        lines = (
+            [_row("th", header, aligned)] if not cells else [f"<thead>{_row('th', header, aligned)}</thead>"]
+        )
         lines += [_row("td", row, aligned) for row in cells]
         if caption:
             lines.insert(0, f"<caption>{_escape(caption)}</caption>")
@@ -180,7 +183,9 @@ def _number_columns(rows: Sequence[Sequence[Any]]) -> set[int]:
 
 def _row(tag: str, cells: Sequence[Any], aligned: set[int]) -> str:
     inner = "".join(
-        f'<{tag} class="number">{_escape(cell)}</{tag}>' if place in aligned else f"<{tag}>{_escape(cell)}</{tag}>"
+        f'<{tag} class="number">{_escape(cell)}</{tag}>'
+        if place in aligned
+        else f"<{tag}>{_escape(cell)}</{tag}>"
         for place, cell in enumerate(cells)
     )
     return f"<tr>{inner}</tr>"

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 Array = npt.NDArray[Any]
 
-#: The palette of Okabe and Ito, which colour-blind people can tell apart, without its yellow (faint on white).
+#: The palette of Okabe and Ito, which colour-blind people can tell apart, without its faint yellow.
 PALETTE = ("#D55E00", "#0072B2", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 #: Colours of classes: the first two are far apart in hue and in brightness.
 CLASS_COLORS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#000000")
@@ -35,12 +35,13 @@ RIGHT, WRONG, INK, FAINT = "#00795A", "#B94700", "#222222", "#DDDDDD"
 _DASHES = ("-", "--", ":", "-.")
 # The order fixes the colour of a method for good: add new names at the end.
 _METHODS = (
-    "ce ln ls gce bi-tempered het het-tau fc bc nan bootstrap het-full forward backward reweight t-revision "
-    "co-teaching decoupling mentornet mixup distillation causalnl"
-).split()
+    *("ce", "ln", "ls", "gce", "bi-tempered", "het", "het-tau", "fc", "bc", "nan", "bootstrap", "het-full"),
+    *("forward", "backward", "reweight", "t-revision", "co-teaching", "decoupling", "mentornet", "mixup"),
+    *("distillation", "causalnl"),
+)
 
 
-def method_style(name: str) -> dict[str, str]:
+def method_style(name: str) -> dict[str, Any]:
     """Colour and dash of a method: the same in every plot, whichever methods stand beside it.
 
     >>> method_style("ce")
@@ -76,7 +77,7 @@ def png(figure: Figure, *, dpi: int = 150) -> bytes:
 
 def _figure_of(ax: Axes) -> Figure:
     figure = ax.figure
-    return figure if isinstance(figure, Figure) else figure.figure  # type: ignore[return-value]
+    return figure if isinstance(figure, Figure) else figure.figure
 
 
 def _own(ax: Axes | None, size: tuple[float, float] = (4.6, 3.6)) -> Axes:
@@ -156,8 +157,8 @@ def decision_boundary(
 ) -> Figure:
     """Where a classifier of points in the plane changes its mind.
 
-    The background mixes the colours of the classes by their probabilities; the line is where the most probable
-    class changes; points have the colour of their given label.
+    The background mixes the colours of the classes by their probabilities; the line is where the most
+    probable class changes; points have the colour of their given label.
 
     Parameters
     ----------
@@ -174,15 +175,21 @@ def decision_boundary(
     """
     points, labels = np.asarray(x, dtype=np.float64), np.asarray(y)
     if points.ndim != 2 or points.shape[1] != 2:
-        raise InputError(f"a decision boundary is drawn in the plane: expected x of shape (N, 2), got {points.shape}")
+        raise InputError(
+            f"a decision boundary is drawn in the plane: expected x of shape (N, 2), got {points.shape}"
+        )
     ax = _own(ax, size=(4.6, 4.0))
     horizontal, vertical = (_range(points[:, axis], resolution) for axis in (0, 1))
     mesh = np.stack(np.meshgrid(horizontal, vertical), -1)
-    probs = np.asarray(predict_proba(mesh.reshape(-1, 2)), dtype=np.float64).reshape(resolution, resolution, -1)
+    probs = np.asarray(predict_proba(mesh.reshape(-1, 2)), dtype=np.float64).reshape(
+        resolution, resolution, -1
+    )
     colors = np.array([to_rgb(CLASS_COLORS[k % len(CLASS_COLORS)]) for k in range(probs.shape[2])])
     extent = (horizontal[0], horizontal[-1], vertical[0], vertical[-1])
     tint = 1 - 0.45 * (1 - probs @ colors)
-    ax.imshow(tint.clip(0, 1), origin="lower", extent=extent, aspect="auto", interpolation="bilinear", zorder=0)
+    ax.imshow(
+        tint.clip(0, 1), origin="lower", extent=extent, aspect="auto", interpolation="bilinear", zorder=0
+    )
     _boundaries(ax, horizontal, vertical, probs)
     flagged = np.zeros(len(labels), dtype=bool) if wrong is None else np.asarray(wrong, dtype=bool)
     for k in range(probs.shape[2]):
@@ -229,8 +236,8 @@ def reliability(
 ) -> Figure:
     """Accuracy against confidence in bins of equal width; calibrated probabilities lie on the diagonal.
 
-    The bars are as dark as their bin is full, and the expected calibration error of the same bins stands in
-    the corner.
+    The bars are as dark as their bin is full, a dot stands at the mean confidence of its bin, and the expected
+    calibration error of as many bins in the corner.
 
     Parameters
     ----------
@@ -249,7 +256,9 @@ def reliability(
     shades = 0.25 + 0.75 * (counts / counts.max())[full]
     edges = np.arange(n_bins)[full] / n_bins
     faces = [(*to_rgb(color), shade) for shade in shades]
-    ax.bar(edges, accuracy[full], width=1 / n_bins, align="edge", color=faces, edgecolor="white", linewidth=0.8)
+    ax.bar(
+        edges, accuracy[full], width=1 / n_bins, align="edge", color=faces, edgecolor="white", linewidth=0.8
+    )
     ax.plot([0, 1], [0, 1], color=INK, linewidth=1.2, linestyle="--")
     ax.plot(mean[full], accuracy[full], "o", color=INK, markersize=3.5)
     ax.set_xlim(0, 1)
@@ -291,7 +300,9 @@ def heat_map(
     step = max(1, k // 20)
     ticks = range(0, k, step)
     turned = max(map(len, names)) > 3
-    ax.set_xticks(ticks, [names[i] for i in ticks], rotation=45 if turned else 0, ha="right" if turned else "center")
+    ax.set_xticks(
+        ticks, [names[i] for i in ticks], rotation=45 if turned else 0, ha="right" if turned else "center"
+    )
     ax.set_yticks(ticks, [names[i] for i in ticks])
     if k <= 12:
         whole = np.issubdtype(values.dtype, np.integer)

@@ -54,12 +54,9 @@ class Plain(Method):
             objective = OBJECTIVES[objective]
         self.objective: type[Objective] | Objective = objective
         self.params = params
-        known = self.get_params()
-        for name in params:
-            if name not in known:
-                raise UnknownNameError(f"parameter of {self._name()}", name, set(known) - {"objective"})
         if isinstance(objective, Objective) and params:
-            raise InputError(f"parameters are given to the constructor of {self._name()}, not beside it")
+            raise InputError(f"{self._name()} is built already: give it its parameters when it is constructed")
+        self._refuse_unknown(params)
 
     def _kind(self) -> type[Objective]:
         return self.objective if isinstance(self.objective, type) else type(self.objective)
@@ -75,15 +72,16 @@ class Plain(Method):
             return {"objective": self.objective}
         return {"objective": self.objective, **self._parameters(), **self.params}
 
+    def _refuse_unknown(self, params: dict[str, Any]) -> None:
+        for name in params:
+            if name not in self._parameters():
+                raise UnknownNameError(f"parameter of {self._name()}", name, self._parameters())
+
     def set_params(self, **params: Any) -> Method:
-        known = self.get_params()
-        for name, value in params.items():
-            if name not in known:
-                raise UnknownNameError(f"parameter of {self._name()}", name, set(known) - {"objective"})
-            if name == "objective":
-                self.objective, self.params = value, {}
-            else:
-                self.params[name] = value
+        if "objective" in params:
+            self.objective, self.params = params.pop("objective"), {}
+        self._refuse_unknown(params)
+        self.params |= params
         return self
 
     def settings(self) -> dict[str, Any]:

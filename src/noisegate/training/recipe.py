@@ -206,24 +206,15 @@ _RANGES: dict[str, tuple[Callable[[float | None], bool], str]] = {
 def auto_recipe(n_rows: int, input_shape: tuple[int, ...]) -> Recipe:
     """A recipe that works without tuning: enough updates for the size of the data.
 
-    Vectors: Adam with a cosine schedule; batches of a sixteenth of the rows, at least 8 and at most 128; about
-    1,500 updates, in at least 20 and at most 100 epochs. Grey images: Adam, 30 epochs. Colour images: nesterov
-    SGD with a cosine schedule, crops and flips, 60 epochs.
+    Batches of a sixteenth of the rows, at least 8 and at most 128; about 1,500 updates, in at least 20 epochs
+    (30 for images) and at most 100; a cosine schedule. Adam for vectors and grey images; nesterov SGD with
+    weight decay, crops and flips for colour images.
     """
-    if len(input_shape) == 1:
-        batch_size = min(128, max(8, n_rows // 16))
-        steps_per_epoch = max(1, n_rows // batch_size)
-        epochs = min(100, max(20, math.ceil(1500 / steps_per_epoch)))
-        return Recipe(epochs=epochs, batch_size=batch_size, lr=3e-3, schedule="cosine")
-    if input_shape[0] == 1:
-        return Recipe(epochs=30, batch_size=128)
-    return Recipe(
-        epochs=60,
-        batch_size=128,
-        optimizer="nesterov",
-        lr=0.05,
-        weight_decay=5e-4,
-        schedule="cosine",
-        crop=max(1, min(input_shape[1:]) // 8),
-        flip=True,
-    )
+    batch_size = min(128, max(8, n_rows // 16))
+    steps_per_epoch = max(1, n_rows // batch_size)
+    epochs = min(100, max(20 if len(input_shape) == 1 else 30, math.ceil(1500 / steps_per_epoch)))
+    recipe = Recipe(epochs=epochs, batch_size=batch_size, lr=3e-3, schedule="cosine")
+    if len(input_shape) == 1 or input_shape[0] == 1:
+        return recipe
+    crop = max(1, min(input_shape[1:]) // 8)
+    return recipe.replace(optimizer="nesterov", lr=0.05, weight_decay=5e-4, crop=crop, flip=True)

@@ -1,0 +1,322 @@
+"""The commands and their options; what they do is in the files beside this one, imported when needed."""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from collections.abc import Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+import typer.main
+
+from noisegate._version import __version__
+from noisegate.errors import NoisegateError
+
+USAGE, INTERRUPTED = 2, 130
+
+app = typer.Typer(
+    name="noisegate",
+    help="Train classifiers on labels that are partly wrong, and find out which ones are.",
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+data_app = typer.Typer(help="Data sets: which there are, fetching them, corrupting their labels.")
+app.add_typer(data_app, name="data")
+
+Data = Annotated[
+    str,
+    typer.Argument(
+        metavar="DATA",
+        help="A .csv, .tsv, .parquet or .npz file, a folder of images with one sub-folder a class, or a name "
+        "(noisegate data list).",
+    ),
+]
+Label = Annotated[str | None, typer.Option(metavar="COL", help="The column of labels, for a table.")]
+Options = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--option",
+        metavar="KEY=VALUE",
+        help="What the data's loader takes, e.g. ignore=id, clean=truth, size=64; may be repeated.",
+    ),
+]
+Root = Annotated[
+    Path | None,
+    typer.Option(metavar="DIR", help="Where named data sets lie; else $NOISEGATE_DATA, or the user's cache."),
+]
+Seed = Annotated[int, typer.Option(min=0, help="Everything drawn at random follows from it.")]
+Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")]
+
+
+class Listing(StrEnum):
+    """What `noisegate list` can list."""
+
+    methods = "methods"
+    objectives = "objectives"
+    noises = "noises"
+    networks = "networks"
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"noisegate {__version__}")
+        raise typer.Exit()
+
+
+@app.callback(invoke_without_command=True)
+def root_command(
+    ctx: typer.Context,
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    """Train classifiers on labels that are partly wrong, and find out which ones are."""
+    ctx.ensure_object(dict)["debug"] = debug
+    _help_alone(ctx)
+
+
+@data_app.callback(invoke_without_command=True)
+def data_command(ctx: typer.Context) -> None:
+    """Data sets: which there are, fetching them, corrupting their labels."""
+    _help_alone(ctx)
+
+
+def _help_alone(ctx: typer.Context) -> None:
+    """Without a command the help is the answer."""
+    if ctx.invoked_subcommand is None:
+        typer.echo(ctx.get_help())
+        raise typer.Exit()
+
+
+@app.command()
+def demo(
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Where the report goes.")] = Path("noisegate-demo"),
+    seed: Seed = 0,
+) -> None:
+    """The whole story on the digits that ship with scikit-learn: a table, plots, a report."""
+    from noisegate.cli.demo import run
+
+    run(out, seed)
+
+
+@app.command()
+def fit(
+    ctx: typer.Context,
+    data: Data,
+    label: Label = None,
+    out: Annotated[Path, typer.Option(metavar="MODEL", help="The model folder to write.")] = Path(
+        "noisegate-model"
+    ),
+    method: Annotated[str, typer.Option(help="A name from `noisegate list methods`.")] = "ln",
+    param: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KEY=VALUE", help="A parameter of the method; may be repeated."),
+    ] = None,
+    network: Annotated[str, typer.Option(help="A name from `noisegate list networks`.")] = "auto",
+    recipe: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KEY=VALUE", help="A field of the recipe, e.g. epochs=20; may be repeated."),
+    ] = None,
+    seed: Seed = 0,
+    device: Device = "auto",
+    test: Annotated[
+        str | None, typer.Option(metavar="PATH", help="Labelled data of the same kind, to measure on.")
+    ] = None,
+    labels: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Train on these labels instead, written by `data corrupt`."),
+    ] = None,
+    checkpoint: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Store the state there; after a kill the same command goes on."),
+    ] = None,
+    option: Options = None,
+    root: Root = None,
+) -> None:
+    """Train a classifier on DATA and write it to a model folder."""
+    from noisegate.cli.fit import Fit, run
+    from noisegate.cli.values import key_values
+
+    ctx.obj["interrupted"] = (
+        "the same command goes on where it stopped"
+        if checkpoint
+        else "with --checkpoint DIR the same command could go on where it stopped"
+    )
+    run(
+        Fit(
+            data=data,
+            label=label,
+            out=out,
+            method=method,
+            params=key_values(param, "--param"),
+            network=network,
+            recipe=key_values(recipe, "--recipe"),
+            seed=seed,
+            device=device,
+            test=test,
+            labels=labels,
+            checkpoint=checkpoint,
+            options=key_values(option, "--option"),
+            root=root,
+        )
+    )
+
+
+@app.command()
+def predict(
+    model: Annotated[
+        Path, typer.Argument(metavar="MODEL", help="A model folder written by `noisegate fit`.")
+    ],
+    data: Data,
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="A .csv or .parquet file; by default CSV goes to standard output."),
+    ] = None,
+    device: Device = "auto",
+    root: Root = None,
+) -> None:
+    """Write the label and the probabilities of every row or image of DATA."""
+    from noisegate.cli.predict import run
+
+    run(model, data, out=out, device=device, root=root)
+
+
+@data_app.command("list")
+def data_list(root: Root = None) -> None:
+    """The data sets with a name, and where they are."""
+    from noisegate.cli.data import list_data
+
+    list_data(root)
+
+
+@data_app.command("fetch")
+def data_fetch(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="A name from `noisegate data list`.")],
+    root: Root = None,
+    mirror: Annotated[
+        str | None, typer.Option(metavar="URL", help="Fetch from here instead of the publisher.")
+    ] = None,
+    optional: Annotated[bool, typer.Option("--optional", help="The optional files too.")] = False,
+    replace: Annotated[
+        bool, typer.Option("--replace", help="Fetch files with a wrong checksum anew.")
+    ] = False,
+) -> None:
+    """Download a data set and check it against its published checksums."""
+    from noisegate.cli.data import fetch_data
+
+    fetch_data(name, root, mirror=mirror, optional=optional, replace=replace)
+
+
+@data_app.command("corrupt")
+def data_corrupt(
+    data: Data,
+    noise: Annotated[str, typer.Option(help="A name from `noisegate list noises`.")],
+    out: Annotated[Path, typer.Option(metavar="FILE", help="The label file to write.")],
+    rate: Annotated[float | None, typer.Option(help="How many labels are drawn anew, in [0, 1].")] = None,
+    mapping: Annotated[
+        str | None,
+        typer.Option(help="Asymmetric noise: mnist, cifar10, cifar100, or class numbers '{\"0\": 1}'."),
+    ] = None,
+    level: Annotated[
+        str | None,
+        typer.Option(help="Class-dependent noise: normal, reduced, increased, or a rate a class '[0, 0.5]'."),
+    ] = None,
+    matrix: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE.csv", help="Transition noise: row i holds P(given j | clean i)."),
+    ] = None,
+    std: Annotated[float | None, typer.Option(help="Instance-dependent noise: spread of the rates.")] = None,
+    exclude_self: Annotated[
+        bool,
+        typer.Option("--exclude-self", help="Symmetric noise: draw from the other classes only."),
+    ] = False,
+    seed: Seed = 0,
+    label: Label = None,
+    option: Options = None,
+    root: Root = None,
+) -> None:
+    """Write corrupted training labels of DATA to a file, with a hash that two people can compare."""
+    from noisegate.cli.data import corrupt_data
+    from noisegate.cli.values import key_values, parse
+
+    settings: dict[str, Any] = {
+        "rate": rate,
+        "mapping": None if mapping is None else parse(mapping),
+        "rates": None if level is None else parse(level),
+        "matrix": matrix,
+        "std": std,
+        "include_self": False if exclude_self else None,
+    }
+    corrupt_data(
+        data,
+        noise,
+        {name: value for name, value in settings.items() if value is not None},
+        out=out,
+        seed=seed,
+        label=label,
+        options=key_values(option, "--option"),
+        root=root,
+    )
+
+
+@app.command("list")
+def list_command(
+    what: Annotated[Listing, typer.Argument(metavar="WHAT", help="methods, objectives, noises or networks.")],
+) -> None:
+    """What there is to choose from, with parameters and papers."""
+    from noisegate.cli.listing import show
+
+    show(what.value)
+
+
+# -- errors ----------------------------------------------------------------------------------------
+
+# typer brings a click of its own or uses an installed one, by version: this is the base of either's errors.
+_ClickError = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command line and return its exit code: 0, 2 after an error, 130 after Ctrl-C.
+
+    An error is one line on standard error that says what to do; with `--debug` the traceback stands above it.
+    """
+    state: dict[str, Any] = {"debug": False}
+    command = typer.main.get_command(app)
+    try:
+        arguments = list(sys.argv[1:] if argv is None else argv)
+        code = command.main(args=arguments, prog_name="noisegate", standalone_mode=False, obj=state)
+    except (KeyboardInterrupt, typer.Abort):
+        code = INTERRUPTED
+    except Exception as error:
+        if state["debug"]:
+            traceback.print_exc()
+        _say(f"error: {message_of(error)}")
+        return USAGE
+    if code == INTERRUPTED:
+        _say("; ".join(["interrupted", *([state["interrupted"]] if "interrupted" in state else [])]))
+    return code if isinstance(code, int) else 0
+
+
+def _say(line: str) -> None:
+    print(f"noisegate: {line}", file=sys.stderr)
+
+
+def message_of(error: Exception) -> str:
+    """One line about an error; what noisegate did not foresee is named as such."""
+    if isinstance(error, _ClickError):
+        context = getattr(error, "ctx", None)
+        where = context.command_path if context is not None else "noisegate"
+        text = f"{error.format_message().rstrip('.')}; see `{where} --help`"  # type: ignore[attr-defined]
+    elif isinstance(error, NoisegateError):
+        text = str(error)
+    elif isinstance(error, OSError) and error.strerror:
+        text = f"{error.strerror}: {error.filename}" if error.filename else error.strerror
+    elif isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
+        text = "out of memory; try a smaller batch, e.g. --recipe batch_size=32, or a smaller network"
+    else:
+        text = f"unexpected {type(error).__name__}: {error} (noisegate --debug ... shows where)"
+    return " ".join(text.split())

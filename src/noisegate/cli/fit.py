@@ -1,0 +1,214 @@
+"""`noisegate fit`: from data to a model folder."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from noisegate import data as datasets
+from noisegate.cli import output
+from noisegate.cli.values import check_kinds
+from noisegate.data.dataset import Dataset, Split
+from noisegate.errors import InputError, UnknownNameError
+from noisegate.noise import load_labels
+
+if TYPE_CHECKING:
+    from noisegate.fitted import Fitted
+
+
+@dataclass(frozen=True)
+class Fit:
+    """What is asked for: the options of `noisegate fit` under their own names."""
+
+    data: str
+    out: Path
+    label: str | None = None
+    method: str = "ln"
+    params: dict[str, Any] = field(default_factory=dict)
+    network: str = "auto"
+    recipe: dict[str, Any] = field(default_factory=dict)
+    seed: int = 0
+    device: str = "auto"
+    test: str | None = None
+    labels: Path | None = None
+    checkpoint: Path | None = None
+    options: dict[str, Any] = field(default_factory=dict)
+    root: Path | None = None
+
+
+def run(asked: Fit) -> Fitted:
+    """Train and save; whatever can be refused is refused before the training."""
+    check_out(asked.out, asked.checkpoint)
+    # Data first: reading a table is quick, importing torch is not, and most mistakes are in the data.
+    data = load_data(asked)
+    from noisegate import methods
+    from noisegate.training.recipe import Recipe
+    from noisegate.training.run import train
+
+    if asked.method not in methods.METHODS:
+        raise UnknownNameError("method", asked.method, methods.METHODS)
+    check_kinds(asked.params, methods.METHODS[asked.method].defaults, "--param")
+    check_kinds({k: v for k, v in asked.recipe.items() if v is not None}, Recipe().to_dict(), "--recipe")
+    fitted = train(
+        data,
+        methods.get(asked.method, **asked.params),
+        asked.network,
+        asked.recipe,
+        asked.seed,
+        asked.device,
+        folder=asked.checkpoint,
+        # Clean labels are looked at once, at the end: nobody should stop by them.
+        evaluate_every=0,
+    )
+    reader = None if data.reader is None else data.reader.to_dict()
+    fitted.save(asked.out, reader=reader, method=asked.method)
+    report(asked, data, fitted)
+    return fitted
+
+
+# -- where it goes ---------------------------------------------------------------------------------
+
+
+def check_out(out: Path, checkpoint: Path | None = None) -> None:
+    """Refuse a place that holds something else than a model."""
+    if out.exists() and not out.is_dir():
+        raise InputError(f"--out names a folder, but {out} is a file")
+    if checkpoint is not None and checkpoint.resolve() == out.resolve():
+        raise InputError("--checkpoint and --out must be two folders")
+    if out.is_dir() and not (out / "model.json").is_file():
+        strangers = [entry.name for entry in os.scandir(out) if entry.name != ".lock"]
+        if strangers:
+            raise InputError(
+                f"{out} is not empty and holds no model (there is {sorted(strangers)[0]}); "
+                "choose another folder with --out"
+            )
+
+
+# -- data ------------------------------------------------------------------------------------------
+
+
+def load_data(asked: Fit) -> Dataset:
+    """The data with the test rows and the labels that were asked for."""
+    data = read_data(asked.data, asked.label, asked.options, root=asked.root)
+    if asked.test is not None:
+        data = dataclasses.replace(data, test=test_rows(data, asked))
+    if asked.labels is not None:
+        data = with_label_file(data, asked.labels)
+    return data
+
+
+def read_data(name: str, label: str | None, options: dict[str, Any], *, root: Path | None = None) -> Dataset:
+    """`noisegate.data.load` in the words of the command line.
+
+    Data that are drawn (moons) are the same for every --seed, so that a label file fits them;
+    `--option seed=1` draws others.
+    """
+    from noisegate.data.table import TABLE_SUFFIXES, read_table
+
+    if name not in datasets.DATASETS and name.lower().endswith(TABLE_SUFFIXES) and label is None:
+        columns = ", ".join(map(str, read_table(name).columns))
+        raise InputError(f"{name}: say which column holds the labels with --label COL; there are: {columns}")
+    given = {"label": label} if label is not None else {}
+    return datasets.load(name, **{"root": root, **options, **given})
+
+
+def label_values(data: Dataset) -> list[Any]:
+    """The labels as they stand in the file, in the order of the classes."""
+    return list(data.info.get("label_values", data.classes))
+
+
+def test_rows(data: Dataset, asked: Fit) -> Split:
+    """The rows of --test, read as the training data were, their labels numbered as in training."""
+    if data.reader is None:
+        raise InputError(f"--test is for data read from files; {asked.data} has its own test rows")
+    options = dict(asked.options)
+    reader = data.reader.to_dict()
+    if reader["kind"] == "images":
+        options |= {"size": reader["size"], "channels": reader["channels"]}
+    other = read_data(str(asked.test), asked.label, options, root=asked.root)
+    numbers = {str(value): number for number, value in enumerate(label_values(data))}
+    unknown = [value for value in map(str, label_values(other)) if value not in numbers]
+    if unknown:
+        raise InputError(
+            f"{asked.test} has the label {unknown[0]!r}, which is not among the training labels: "
+            f"{listed(list(numbers))}"
+        )
+    codes = np.array([numbers[str(value)] for value in label_values(other)], dtype=np.int64)
+    # A table must be encoded by what the training table taught, not by what the test table would teach.
+    x = data.reader.read(asked.test) if reader["kind"] == "table" else other.train.x
+    rows = Split(x, codes[other.train.y])
+    if rows.input_shape != data.input_shape:
+        raise InputError(
+            f"{asked.test} has rows of shape {rows.input_shape}, {asked.data} {data.input_shape}"
+        )
+    return rows
+
+
+def with_label_file(data: Dataset, path: Path) -> Dataset:
+    """The data with the observed training labels of a file; the labels so far are the clean ones."""
+    file = load_labels(path, expect_length=len(data.train))
+    if file.classes and file.classes != data.classes:
+        raise InputError(
+            f"{path} is for the classes {listed(file.classes)}, the data has {listed(data.classes)}"
+        )
+    if file.clean is not None and not np.array_equal(file.clean, data.train.y):
+        raise InputError(f"{path} was made from other labels than these: the data changed, or its order did")
+    return data.with_labels(file.observed, noise=file.noise, noise_seed=file.seed)
+
+
+def listed(names: Sequence[str], most: int = 10) -> str:
+    """Some names, and how many more there are."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
+
+
+# -- what was done ---------------------------------------------------------------------------------
+
+_SHOWN = {
+    "test_accuracy": "accuracy on the test rows",
+    "test_ece": "calibration error on the test rows",
+    "test_log_likelihood": "log-likelihood on the test rows",
+    "train_memorised": "wrong labels memorised",
+    "train_recovered": "wrong labels put right",
+}
+
+
+def report(asked: Fit, data: Dataset, fitted: Fitted) -> None:
+    """Print what was done and where it is."""
+    identity = fitted.record["identity"]
+    recipe = identity["recipe"]
+    length = f"{recipe['steps']} steps" if recipe["epochs"] is None else f"{recipe['epochs']} epochs"
+    params = ", ".join(f"{name}={value}" for name, value in asked.params.items())
+    lines: list[tuple[str, Any]] = [
+        ("data", f"{asked.data}: {len(data.train):,} training rows{_further(data)}"),
+        ("inputs", " x ".join(map(str, data.input_shape)) + _dropped(data)),
+        ("classes", f"{data.n_classes}: {listed(data.classes)}"),
+        ("method", asked.method + (f" ({params})" if params else "")),
+        ("network", fitted.network.spec["network"]),  # type: ignore[index]
+        ("training", f"{length}, seed {asked.seed}, {fitted.metrics['seconds']:.1f} s"),
+    ]
+    if data.train.wrong is not None:
+        lines.append(("wrong labels", f"{int(data.train.wrong.sum()):,} of {len(data.train):,}"))
+    for key, name in _SHOWN.items():
+        if key in fitted.metrics:
+            value = fitted.metrics[key]
+            lines.append((name, f"{value:.4f}" if key == "test_log_likelihood" else f"{value:.2%}"))
+    lines.append(("model", asked.out))
+    output.facts(lines)
+
+
+def _further(data: Dataset) -> str:
+    parts = {"validation": data.validation, "test": data.test}
+    return "".join(f", {len(split):,} {name}" for name, split in parts.items() if split is not None)
+
+
+def _dropped(data: Dataset) -> str:
+    dropped = data.info.get("dropped") or {}
+    reasons = ", ".join(f"{column} ({why})" for column, why in dropped.items())
+    return f"; left out: {reasons}" if reasons else ""

@@ -1,0 +1,59 @@
+"""KEY=VALUE on the command line."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from noisegate.errors import InputError
+
+_KINDS: tuple[tuple[type | tuple[type, ...], type | tuple[type, ...], str], ...] = (
+    (bool, bool, "true or false"),
+    ((int, float), (int, float), "a number"),
+    (str, str, "a word"),
+    ((list, tuple), list, "a list such as [1, 2]"),
+)
+
+
+def parse(text: str) -> Any:
+    """The value as JSON where it is that, else the text itself.
+
+    >>> parse("0.5"), parse("true"), parse("[1, 2]"), parse("adam")
+    (0.5, True, [1, 2], 'adam')
+    """
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError:
+        return text
+
+
+def key_values(items: Sequence[str] | None, flag: str) -> dict[str, Any]:
+    """KEY=VALUE, repeated, as a dict.
+
+    >>> key_values(["epochs=20", "optimizer=sgd"], "--recipe")
+    {'epochs': 20, 'optimizer': 'sgd'}
+    """
+    values: dict[str, Any] = {}
+    for item in items or ():
+        key, equals, text = item.partition("=")
+        if not equals or not key.strip():
+            raise InputError(f"{flag} expects KEY=VALUE, got {item!r}")
+        if key.strip() in values:
+            raise InputError(f"{flag} {key.strip()} was given twice")
+        values[key.strip()] = parse(text)
+    return values
+
+
+def check_kinds(values: Mapping[str, Any], defaults: Mapping[str, Any], flag: str) -> None:
+    """Refuse a word where the default is a number, and the like; unknown names are left to others."""
+    for name, value in values.items():
+        default = defaults.get(name)
+        for kind, accepted, words in _KINDS:
+            if isinstance(default, kind):
+                # True is an int in Python, but nobody means 1 by it.
+                if not isinstance(value, accepted) or (isinstance(value, bool) and kind is not bool):
+                    raise InputError(
+                        f"{flag} {name} expects {words} (default {json.dumps(default)}), got {value!r}"
+                    )
+                break

@@ -1,0 +1,161 @@
+"""Model folders: what is saved comes back, and nothing in them is executed or half written."""
+
+import json
+import resource
+import signal
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import noisegate as ng
+from noisegate.errors import BusyError, DamagedFileError, InputError, MissingDataError, UnknownNameError
+
+
+@pytest.fixture(scope="module")
+def digits():
+    return ng.data.load("digits").corrupt(ng.noise.Symmetric(0.2), seed=0)
+
+
+@pytest.fixture(scope="module")
+def fitted(digits):
+    fitted = ng.train(digits, "ln", recipe={"epochs": 3}, seed=0, device="cpu")
+    fitted.extras = {"transition": np.eye(10), "rate": 0.2}
+    return fitted
+
+
+def test_a_model_comes_back_as_it_was(fitted, digits, tmp_path):
+    fitted.save(tmp_path / "model", note={"a": 1})
+    back = ng.Fitted.load(tmp_path / "model")
+    assert np.array_equal(back.predict_proba(digits.test.x), fitted.predict_proba(digits.test.x))
+    assert (back.classes, back.metrics, back.history) == (fitted.classes, fitted.metrics, fitted.history)
+    assert back.record == fitted.record
+    assert back.extras["rate"] == 0.2
+    assert torch.equal(back.extras["transition"], torch.eye(10, dtype=torch.float64))
+    assert sorted(p.suffix for p in (tmp_path / "model").iterdir() if p.name != ".lock") == [".json", ".safetensors"]
+    assert json.loads((tmp_path / "model" / "model.json").read_text())["note"] == {"a": 1}
+
+
+def test_saving_again_replaces_the_weights_and_leaves_no_old_ones(fitted, tmp_path):
+    fitted.save(tmp_path)
+    other = ng.Fitted.load(tmp_path)
+    nn.init.zeros_(other.network.network.head.bias)
+    other.save(tmp_path)
+    assert len(list(tmp_path.glob("weights-*"))) == 1
+    assert not ng.Fitted.load(tmp_path).network.network.head.bias.any()
+
+
+def test_a_row_does_not_depend_on_the_rows_beside_it(fitted, digits):
+    together = fitted.predict_proba(digits.test.x)
+    alone = np.concatenate([fitted.predict_proba(digits.test.x[k : k + 1]) for k in range(20)])
+    np.testing.assert_allclose(alone, together[:20], rtol=1e-12)
+    np.testing.assert_allclose(fitted.predict_proba(digits.test.x, batch_size=7), together, rtol=1e-12)
+    np.testing.assert_allclose(together.sum(1), 1, rtol=1e-14)
+
+
+def test_inputs_of_another_shape_are_refused(fitted):
+    with pytest.raises(InputError, match=r"expected inputs of shape \(64,\) each, got \(63,\)"):
+        fitted.predict_proba(np.zeros((2, 63)))
+    with pytest.raises(InputError, match="row 1 has NaN"):
+        fitted.predict_proba(np.array([[0.0] * 64, [np.nan] * 64]))
+
+
+def test_larger_images_are_cropped_smaller_ones_refused():
+    data = ng.data.load("digits", as_images=True)
+    fitted = ng.train(data, "ce", recipe={"epochs": 1, "crop_to": 6}, device="cpu")
+    assert fitted.predict_proba(data.test.x).shape == (450, 10)
+    with pytest.raises(InputError, match=r"\(1, 6, 6\) each, got \(1, 5, 8\)"):
+        fitted.predict_proba(np.zeros((2, 5, 8), np.uint8))
+
+
+def own_network(shape, n_outputs):
+    return nn.Sequential(nn.Flatten(), nn.Linear(shape[0], 12), nn.Tanh(), nn.Linear(12, n_outputs))
+
+
+def test_a_users_own_network_is_handed_over_again(digits, tmp_path):
+    fitted = ng.train(digits, "ln", own_network, {"epochs": 2}, device="cpu")
+    fitted.save(tmp_path)
+    with pytest.raises(InputError, match="hand its factory over as network="):
+        ng.Fitted.load(tmp_path)
+    back = ng.Fitted.load(tmp_path, network=own_network)
+    assert np.array_equal(back.predict_proba(digits.test.x), fitted.predict_proba(digits.test.x))
+    with pytest.raises(DamagedFileError, match="do not fit its network"):
+        ng.Fitted.load(tmp_path, network=lambda shape, n: nn.Linear(shape[0], n))
+
+
+def test_what_is_not_a_model_folder_is_named(fitted, tmp_path):
+    with pytest.raises(MissingDataError, match="not a model folder"):
+        ng.Fitted.load(tmp_path)
+    (tmp_path / "model.json").write_text("{not json")
+    with pytest.raises(DamagedFileError, match=r"model\.json is not readable JSON"):
+        ng.Fitted.load(tmp_path)
+    (tmp_path / "model.json").write_text("[1]")
+    with pytest.raises(DamagedFileError, match="does not describe a noisegate model"):
+        ng.Fitted.load(tmp_path)
+    (tmp_path / "model.json").write_text('{"format": 1}')
+    with pytest.raises(DamagedFileError, match="lacks classes"):
+        ng.Fitted.load(tmp_path)
+    (tmp_path / "model.json").write_text('{"format": 99, "noisegate": "7.0"}')
+    with pytest.raises(InputError, match=r"has format 99.*use the version that wrote it \(7\.0\)"):
+        ng.Fitted.load(tmp_path)
+
+
+def test_damaged_models_are_named(fitted, tmp_path):
+    fitted.save(tmp_path)
+    path = tmp_path / "model.json"
+    description = json.loads(path.read_text())
+    path.write_text(json.dumps(description | {"objective": {"name": "os.system", "settings": {}}}))
+    with pytest.raises(UnknownNameError, match=r"unknown objective 'os\.system'"):
+        ng.Fitted.load(tmp_path)
+    # A path in the description cannot lead out of the folder.
+    path.write_text(json.dumps(description | {"weights": "../../etc/passwd"}))
+    with pytest.raises(MissingDataError, match="no file .*passwd"):
+        ng.Fitted.load(tmp_path)
+    path.write_text(json.dumps(description))
+    (weights,) = tmp_path.glob("weights-*")
+    weights.write_bytes(weights.read_bytes()[:-1000])
+    with pytest.raises(DamagedFileError, match="weights-"):
+        ng.Fitted.load(tmp_path)
+
+
+def test_a_full_disk_loses_nothing_and_leaves_no_half_file(fitted, digits, tmp_path):
+    fitted.save(tmp_path)
+    before = {p.name: p.read_bytes() for p in tmp_path.iterdir()}
+    expected = fitted.predict_proba(digits.test.x)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    try:
+        # The operating system refuses to write files beyond 100 kB, as a full disk does.
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, limits[1]))
+        with pytest.raises(OSError):
+            fitted.save(tmp_path)
+        with pytest.raises(OSError):
+            fitted.save(tmp_path / "new")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        signal.signal(signal.SIGXFSZ, handler)
+    assert {p.name: p.read_bytes() for p in tmp_path.iterdir() if p.is_file()} == before
+    assert [p.name for p in (tmp_path / "new").iterdir()] == [".lock"]
+    assert np.array_equal(ng.Fitted.load(tmp_path).predict_proba(digits.test.x), expected)
+
+
+def test_two_processes_cannot_save_into_one_folder_at_once(fitted, tmp_path):
+    holder = (
+        "import time\nfrom noisegate._files import locked\n"
+        f"with locked({str(tmp_path)!r}, 'saving a model'):\n    print('held', flush=True)\n    time.sleep(60)\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", holder], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout.readline() == "held\n"
+        with pytest.raises(BusyError, match="another process is saving a model"):
+            fitted.save(tmp_path)
+        process.kill()
+    fitted.save(tmp_path)
+    assert ng.Fitted.load(tmp_path).classes == fitted.classes
+
+
+def test_a_network_from_elsewhere_cannot_be_saved(tmp_path):
+    with pytest.raises(InputError, match=r"built through job\.network"):
+        ng.Fitted(nn.Linear(2, 3), ng.CrossEntropy(3)).save(tmp_path)

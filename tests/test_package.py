@@ -1,0 +1,39 @@
+"""The package as a whole: quick to import, true about what it has."""
+
+import subprocess
+import sys
+
+import pytest
+
+import noisegate as ng
+from noisegate.errors import MissingDataError, UnknownNameError
+
+
+def test_importing_does_not_import_anything_heavy():
+    code = "import noisegate, sys; print([m for m in ('torch', 'numpy', 'sklearn', 'pandas') if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_every_public_name_is_there_and_has_a_docstring():
+    for name in ng.__all__:
+        value = getattr(ng, name)
+        assert name == "__version__" or value.__doc__, name
+    assert set(ng.__all__) == set(dir(ng))
+
+
+def test_an_unknown_attribute_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="no attribute 'LogisticNorm'"):
+        ng.LogisticNorm
+
+
+def test_unknown_names_list_what_there_is():
+    assert str(UnknownNameError("colour", "blu", ["red", "blue"])) == (
+        "unknown colour 'blu'; did you mean 'blue'? (there are: blue, red)"
+    )
+    assert str(UnknownNameError("colour", "xyz", ["red"])) == "unknown colour 'xyz' (there are: red)"
+
+
+def test_a_missing_file_is_also_pythons_own_error():
+    with pytest.raises(FileNotFoundError, match="^there is no such thing$"):
+        raise MissingDataError("there is no such thing")
