@@ -118,7 +118,13 @@ def test_a_users_own_module(digits, tmp_path):
 
 @pytest.mark.parametrize(
     "values",
-    [np.array(["no", "yes"]), np.array([3, 7]), np.array([False, True]), np.array([0.0, 1.0]), np.array(["b", "a"], object)],
+    [
+        np.array(["no", "yes"]),
+        np.array([3, 7]),
+        np.array([False, True]),
+        np.array([0.0, 1.0]),
+        np.array(["b", "a"], object),
+    ],
     ids=["str", "int", "bool", "float", "object"],
 )
 def test_a_saved_classifier_comes_back_whole(digits, tmp_path, values):
@@ -187,7 +193,9 @@ def test_one_class_is_refused(digits):
 
 
 def test_unknown_parameters_are_refused_by_name(digits):
-    with pytest.raises(UnknownNameError, match="unknown parameter of LogisticNormal 'temprature'; did you mean 'temperature'"):
+    with pytest.raises(
+        UnknownNameError, match="unknown parameter of LogisticNormal 'temprature'; did you mean 'temperature'"
+    ):
         classifier().set_params(method__temprature=1.0)
     with pytest.raises(UnknownNameError, match="did you mean 'epochs'"):
         classifier(recipe={"epoch": 3}).fit(digits.train.x[:50], digits.train.y[:50])

@@ -46,7 +46,9 @@ def test_json_round_trip_and_its_errors(tmp_path):
 def test_the_lock_is_released_after_an_error(tmp_path):
     with pytest.raises(KeyError), locked(tmp_path, "working"):
         raise KeyError
-    with locked(tmp_path, "working"), pytest.raises(BusyError, match="another process is working in"), locked(
-        tmp_path, "working"
+    with (
+        locked(tmp_path, "working"),
+        pytest.raises(BusyError, match="another process is working in"),
+        locked(tmp_path, "working"),
     ):
         pass

@@ -136,9 +136,9 @@ class NoisyLabelClassifier(ClassifierMixin, BaseEstimator):
         self.classes_, codes = np.unique(column_or_1d(y), return_inverse=True)
         x = as_inputs(X)
         if sample_weight is not None:
-            sample_weight = _check_sample_weight(sample_weight, X, ensure_non_negative=True)
-            kept = sample_weight > 0
-            x, codes, sample_weight = x[kept], codes[kept], sample_weight[kept]
+            weight = np.asarray(_check_sample_weight(sample_weight, X, ensure_non_negative=True))
+            kept = weight > 0
+            x, codes, sample_weight = x[kept], codes[kept], weight[kept]
         if len(np.unique(codes)) < 2:
             raise InputError("y has only one class; a classifier needs at least two")
         validation = None if X_val is None else self._validation(X_val, y_val)
@@ -167,7 +167,9 @@ class NoisyLabelClassifier(ClassifierMixin, BaseEstimator):
         codes = np.searchsorted(self.classes_, labels).clip(0, len(self.classes_) - 1)
         unseen = self.classes_[codes] != labels
         if unseen.any():
-            raise InputError(f"y_val has the label {labels[unseen][0]!r}, which is not among the training labels")
+            raise InputError(
+                f"y_val has the label {labels[unseen][0]!r}, which is not among the training labels"
+            )
         return Split(as_inputs(X_val), codes)
 
     def predict_proba(self, X: npt.ArrayLike) -> npt.NDArray[np.float64]:

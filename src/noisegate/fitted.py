@@ -171,7 +171,9 @@ def read_description(folder: Path | str) -> dict[str, Any]:
             f"{path} has format {description['format']}, this noisegate ({__version__}) reads {FORMAT}; "
             f"use the version that wrote it ({description.get('noisegate')})"
         )
-    missing = {"weights", "network", "objective", "classes", "metrics", "history", "record"} - set(description)
+    missing = {"weights", "network", "objective", "classes", "metrics", "history", "record"} - set(
+        description
+    )
     if missing:
         raise DamagedFileError(f"{path} lacks {', '.join(sorted(missing))}")
     return description
@@ -182,7 +184,9 @@ def _load_weights(module: nn.Module, state: dict[str, Tensor], folder: Path) -> 
         module.load_state_dict(state)
     except RuntimeError as error:
         lines = str(error).splitlines()
-        raise DamagedFileError(f"the weights in {folder} do not fit its network: {lines[-1].strip()}") from None
+        raise DamagedFileError(
+            f"the weights in {folder} do not fit its network: {lines[-1].strip()}"
+        ) from None
 
 
 def _objective(stored: dict[str, Any]) -> Objective:

@@ -30,7 +30,11 @@ def test_parameters_follow_the_objective():
 
 @pytest.mark.parametrize(
     "method",
-    [Plain(ng.LogisticNormal, temperature=0.5), Plain(ng.LogisticNormal(3, min_scale=0.2)), Plain("CrossEntropy")],
+    [
+        Plain(ng.LogisticNormal, temperature=0.5),
+        Plain(ng.LogisticNormal(3, min_scale=0.2)),
+        Plain("CrossEntropy"),
+    ],
 )
 def test_settings_and_clones_are_the_same_method(method):
     for other in (Method.from_settings(method.settings()), clone(method), copy.deepcopy(method)):
@@ -45,7 +49,9 @@ def test_what_is_unknown_is_refused_by_name():
         ng.methods.get("ln").set_params(temprature=1.0)
     with pytest.raises(UnknownNameError, match="unknown parameter of method 'ce'"):
         ng.methods.get("ce", temperature=1.0)
-    with pytest.raises(UnknownNameError, match="unknown objective 'LogisticNorml'; did you mean 'LogisticNormal'"):
+    with pytest.raises(
+        UnknownNameError, match="unknown objective 'LogisticNorml'; did you mean 'LogisticNormal'"
+    ):
         Plain("LogisticNorml")
     with pytest.raises(UnknownNameError, match="unknown method class 'Magic'"):
         Method.from_settings({"class": "Magic"})

@@ -17,7 +17,9 @@ CASES = {
     "ln": lambda **shared: ng.LogisticNormal(K, temperature=0.5, min_scale=0.3, **shared),
     "ln-no-dummy": lambda **shared: ng.LogisticNormal(K, dummy_class=False, **shared),
     "ln-diagonal": lambda **shared: ng.LogisticNormal(K, covariance="diagonal", **shared),
-    "ln-isotropic": lambda **shared: ng.LogisticNormal(K, covariance="isotropic", dummy_class=False, **shared),
+    "ln-isotropic": lambda **shared: ng.LogisticNormal(
+        K, covariance="isotropic", dummy_class=False, **shared
+    ),
     "ln-identity": lambda **shared: ng.LogisticNormal(K, covariance="identity", **shared),
 }
 
@@ -135,12 +137,8 @@ def test_dense_maps_are_their_pixels(make):
     outputs = outputs_for(objective, 3, 4, batch=2)
     flat = outputs.movedim(1, -1).reshape(-1, objective.n_outputs)
     torch.testing.assert_close(objective(outputs, y), objective(flat, y.reshape(-1)))
-    torch.testing.assert_close(
-        objective.probs(outputs).movedim(1, -1).reshape(-1, K), objective.probs(flat)
-    )
-    torch.testing.assert_close(
-        objective.costs(outputs).movedim(1, -1).reshape(-1, K), objective.costs(flat)
-    )
+    torch.testing.assert_close(objective.probs(outputs).movedim(1, -1).reshape(-1, K), objective.probs(flat))
+    torch.testing.assert_close(objective.costs(outputs).movedim(1, -1).reshape(-1, K), objective.costs(flat))
 
 
 def test_permuting_the_classes_permutes_the_result(make):

@@ -39,7 +39,9 @@ def test_the_loss_is_the_dense_normal_log_density(covariance, dummy_class, tempe
     objective = ng.LogisticNormal(
         k, temperature=temperature, min_scale=min_scale, covariance=covariance, dummy_class=dummy_class
     )
-    outputs = 3 * torch.randn(k, objective.n_outputs, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    outputs = 3 * torch.randn(
+        k, objective.n_outputs, dtype=torch.float64, generator=torch.Generator().manual_seed(0)
+    )
     for y in range(k):
         parts = outputs[y].split(objective.slices)
         root = scale_matrix(objective, parts)

@@ -19,12 +19,20 @@ def blobs(n=200, seed=0, noise=0.2, validation=True):
     centres = np.array([[0.0, 2.0], [2.0, -1.0], [-2.0, -1.0]])
     clean = rng.integers(0, 3, n)
     x = (centres[clean] + 0.6 * rng.standard_normal((n, 2))).astype(np.float32)
-    y = ng.noise.Symmetric(noise, include_self=False).corrupt(clean, n_classes=3, seed=seed) if noise else clean
+    y = (
+        ng.noise.Symmetric(noise, include_self=False).corrupt(clean, n_classes=3, seed=seed)
+        if noise
+        else clean
+    )
     half = n // 2
     held = Split(x[:40], y[:40], clean[:40]) if validation else None
     return Dataset(
         "blobs",
-        Split(x[40 if validation else 0 : half], y[40 if validation else 0 : half], clean[40 if validation else 0 : half]),
+        Split(
+            x[40 if validation else 0 : half],
+            y[40 if validation else 0 : half],
+            clean[40 if validation else 0 : half],
+        ),
         Split(x[half:], clean[half:]),
         held,
         classes=("a", "b", "c"),

@@ -117,7 +117,15 @@ def main(work):
     trainer.CHECKPOINT_SECONDS = 0.0
     undisturbed = train(os.path.join(work, "undisturbed"))
     folder = os.path.join(work, "killed")
-    plans = ["step:5", "step:30", "before-rename:1", "after-rename:1", "step:30", "before-rename:2", "step:25"]
+    plans = [
+        "step:5",
+        "step:30",
+        "before-rename:1",
+        "after-rename:1",
+        "step:30",
+        "before-rename:2",
+        "step:25",
+    ]
     deaths = 0
     for plan in [*plans, "wait:0.35", "step:20", "after-rename:2", "wait:0.6"]:
         pid = os.fork()

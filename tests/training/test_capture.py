@@ -36,7 +36,9 @@ class CaptureGuard(TorchDispatchMode):
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
         name = function.overloadpacket.__name__
         boolean_index = name in ("index", "index_put_", "index_put") and any(
-            isinstance(i, torch.Tensor) and i.dtype in (torch.bool, torch.uint8) for i in args[1] if i is not None
+            isinstance(i, torch.Tensor) and i.dtype in (torch.bool, torch.uint8)
+            for i in args[1]
+            if i is not None
         )
         if name in REFUSED or boolean_index:
             raise AssertionError(f"{name} cannot be captured in a CUDA graph")

@@ -7,9 +7,15 @@ from noisegate.training.optimizers import build_optimizer, parameter_groups
 
 REFERENCES = {
     "sgd": lambda p: torch.optim.SGD(p, lr=0.05, momentum=0.8, weight_decay=0.1, foreach=False),
-    "nesterov": lambda p: torch.optim.SGD(p, lr=0.05, momentum=0.8, weight_decay=0.1, nesterov=True, foreach=False),
-    "adam": lambda p: torch.optim.Adam(p, lr=0.05, betas=(0.8, 0.9), eps=1e-7, weight_decay=0.1, foreach=False),
-    "adamw": lambda p: torch.optim.AdamW(p, lr=0.05, betas=(0.8, 0.9), eps=1e-7, weight_decay=0.1, foreach=False),
+    "nesterov": lambda p: torch.optim.SGD(
+        p, lr=0.05, momentum=0.8, weight_decay=0.1, nesterov=True, foreach=False
+    ),
+    "adam": lambda p: torch.optim.Adam(
+        p, lr=0.05, betas=(0.8, 0.9), eps=1e-7, weight_decay=0.1, foreach=False
+    ),
+    "adamw": lambda p: torch.optim.AdamW(
+        p, lr=0.05, betas=(0.8, 0.9), eps=1e-7, weight_decay=0.1, foreach=False
+    ),
     "lars": lambda p: PlainLars(p),
 }
 
@@ -100,7 +106,12 @@ def test_norm_and_bias_can_be_spared_from_decay():
     groups = parameter_groups(network, recipe_for("sgd", decay_norm_and_bias=False))
     decayed, spared = ([id(p) for p in group["params"]] for group in groups)
     assert decayed == [id(network[3].weight)]
-    assert set(spared) == {id(network[0].bias), id(network[1].weight), id(network[1].bias), id(network[3].bias)}
+    assert set(spared) == {
+        id(network[0].bias),
+        id(network[1].weight),
+        id(network[1].bias),
+        id(network[3].bias),
+    }
     assert groups[1]["weight_decay"] == 0.0
     (everything,) = parameter_groups(network, recipe_for("sgd"))
     assert len(everything["params"]) == 5

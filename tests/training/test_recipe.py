@@ -1,3 +1,4 @@
+import itertools
 import json
 import warnings
 
@@ -45,7 +46,7 @@ def test_warm_up_rises_to_the_rate_and_hands_over():
     assert rates[10:] == [1.0] * 30
     cosine = ng.Recipe(epochs=4, lr=1.0, warmup=1, schedule="cosine").learning_rates(10)
     assert cosine[10] == 1.0
-    assert all(b < a for a, b in zip(cosine[10:], cosine[11:], strict=False))
+    assert all(b < a for a, b in itertools.pairwise(cosine[10:]))
 
 
 def test_replace_swaps_epochs_and_steps():
@@ -100,7 +101,9 @@ def test_unknown_names_suggest_near_ones():
         ng.Recipe().replace(batchsize=3)
 
 
-@pytest.mark.parametrize(("n", "shape"), [(30, (2,)), (10**6, (20,)), (1000, (1, 28, 28)), (50_000, (3, 32, 32))])
+@pytest.mark.parametrize(
+    ("n", "shape"), [(30, (2,)), (10**6, (20,)), (1000, (1, 28, 28)), (50_000, (3, 32, 32))]
+)
 def test_the_automatic_recipe_fits_the_data(n, shape):
     recipe = auto_recipe(n, shape)
     assert 20 <= recipe.epochs <= 100

@@ -17,7 +17,9 @@ from noisegate.training.checkpoint import RunFolder
 def killed(tmp_path_factory):
     work = tmp_path_factory.mktemp("killed")
     script = Path(__file__).with_name("killed_run.py")
-    done = subprocess.run([sys.executable, script, work], capture_output=True, text=True, timeout=240, check=False)
+    done = subprocess.run(
+        [sys.executable, script, work], capture_output=True, text=True, timeout=240, check=False
+    )
     assert done.returncode == 0, done.stderr[-3000:]
     return work, json.loads(done.stdout.splitlines()[-1])
 
@@ -47,7 +49,9 @@ def test_a_finished_run_is_not_trained_again(data, tmp_path):
 def test_checkpoints_are_written_every_thirty_seconds_at_the_end_of_an_epoch(data, tmp_path, monkeypatch):
     now, saved = [0.0], []
     monkeypatch.setattr(trainer.time, "monotonic", lambda: now[0])
-    monkeypatch.setattr(RunFolder, "save_current", lambda self, phase, state: saved.append(state["counters"][2]))
+    monkeypatch.setattr(
+        RunFolder, "save_current", lambda self, phase, state: saved.append(state["counters"][2])
+    )
 
     def tick(epoch):
         now[0] += 12.0

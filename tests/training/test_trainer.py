@@ -21,13 +21,17 @@ def run(method, job, **options):
 
 
 def test_training_is_a_plain_loop(data, job_for, recorded, weights):
-    recipe = ng.Recipe(epochs=4, batch_size=16, optimizer="nesterov", lr=0.05, weight_decay=0.01, schedule="cosine")
+    recipe = ng.Recipe(
+        epochs=4, batch_size=16, optimizer="nesterov", lr=0.05, weight_decay=0.01, schedule="cosine"
+    )
     method = recorded()
     training, _ = run(method, job_for(data, recipe))
     plain = training.fitted.network
     trained = weights(training.fitted)
     plain.load_state_dict(method.start)
-    optimizer = torch.optim.SGD(plain.parameters(), lr=1.0, momentum=0.9, nesterov=True, weight_decay=0.01, foreach=False)
+    optimizer = torch.optim.SGD(
+        plain.parameters(), lr=1.0, momentum=0.9, nesterov=True, weight_decay=0.01, foreach=False
+    )
     x, y = torch.from_numpy(data.train.x), torch.from_numpy(data.train.y)
     assert len(method.module.batches) == 4 * (60 // 16)
     for batch, lr in zip(method.module.batches, recipe.learning_rates(60 // 16), strict=True):
@@ -73,7 +77,9 @@ def test_skipped_updates_change_nothing(data, job_for, recorded, weights):
     recipe = ng.Recipe(epochs=1, batch_size=10, weight_decay=0.1)
     method = recorded(skip=tuple(range(6)))
     training, _ = run(method, job_for(data, recipe))
-    start = torch.cat([method.start[name].flatten() for name, _ in training.fitted.network.named_parameters()])
+    start = torch.cat(
+        [method.start[name].flatten() for name, _ in training.fitted.network.named_parameters()]
+    )
     assert torch.equal(weights(training.fitted), start)
 
 
@@ -132,7 +138,9 @@ def test_noisy_validation_is_what_it_says(data, job_for):
     y = data.validation.y
     metrics = noisy_validation(training.fitted.network, training.fitted.objective, job.validation)
     assert metrics["validation_accuracy"] == pytest.approx((probs.argmax(1) == y).mean())
-    assert metrics["validation_log_likelihood"] == pytest.approx(np.log(probs[np.arange(len(y)), y]).mean(), rel=1e-5)
+    assert metrics["validation_log_likelihood"] == pytest.approx(
+        np.log(probs[np.arange(len(y)), y]).mean(), rel=1e-5
+    )
 
 
 def test_validation_is_demanded_where_it_is_needed(data, job_for):
@@ -145,7 +153,9 @@ def test_gradients_are_clipped(data, job_for, recorded, weights):
     recipe = ng.Recipe(epochs=1, batch_size=60, optimizer="sgd", momentum=0.0, lr=1.0, clip_norm=0.01)
     method = recorded()
     training, _ = run(method, job_for(data, recipe))
-    start = torch.cat([method.start[name].flatten() for name, _ in training.fitted.network.named_parameters()])
+    start = torch.cat(
+        [method.start[name].flatten() for name, _ in training.fitted.network.named_parameters()]
+    )
     assert (weights(training.fitted) - start).norm().item() == pytest.approx(0.01, rel=1e-3)
 
 
@@ -164,7 +174,9 @@ def test_the_callers_random_state_is_untouched(data, job_for):
 
 
 def test_runs_can_be_interleaved_in_one_thread(data, job_for, weights):
-    alone = [weights(run(ng.methods.get(m), job_for(data, seed=s))[0].fitted) for m, s in (("ce", 0), ("ln", 1))]
+    alone = [
+        weights(run(ng.methods.get(m), job_for(data, seed=s))[0].fitted) for m, s in (("ce", 0), ("ln", 1))
+    ]
     together = [Training(ng.methods.get(m), job_for(data, seed=s)) for m, s in (("ce", 0), ("ln", 1))]
     for pair in zip(*together, strict=True):
         assert len(pair) == 2
@@ -213,7 +225,9 @@ def test_every_precision_learns_and_leaves_the_global_setting_alone(job_for, dat
 
 def test_a_diverging_run_stops_and_says_where(data, job_for):
     recipe = ng.Recipe(epochs=5, batch_size=10, optimizer="sgd", momentum=0.0, lr=1e18)
-    with pytest.raises(DivergedError, match=r"not finite at step \d+ \(phase 0, epoch \d\); try a lower") as caught:
+    with pytest.raises(
+        DivergedError, match=r"not finite at step \d+ \(phase 0, epoch \d\); try a lower"
+    ) as caught:
         run(ng.methods.get("ln"), job_for(data, recipe))
     assert caught.value.step // 6 == caught.value.epoch
 
@@ -248,4 +262,6 @@ def test_weights_that_break_in_the_last_step_are_noticed(data, job_for, recorded
 def test_the_history_has_every_epochs_numbers(data, job_for):
     training, epochs = run(ng.methods.get("ce"), job_for(data))
     assert training.histories == [[e.metrics for e in epochs]]
-    assert {"loss", "lr", "validation_accuracy", "validation_log_likelihood", "seconds"} <= set(epochs[0].metrics)
+    assert {"loss", "lr", "validation_accuracy", "validation_log_likelihood", "seconds"} <= set(
+        epochs[0].metrics
+    )

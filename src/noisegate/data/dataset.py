@@ -41,10 +41,13 @@ Inputs = npt.NDArray[Any] | LazyInputs
 class Reader(Protocol):
     """How a file or folder becomes inputs; what it learnt from the training data is plain data.
 
+    `read(path)` gives the inputs and `names(path)` what to call its rows: file names, or row numbers.
     `to_dict()` must survive JSON; `noisegate.data.reader_from_dict` is its inverse.
     """
 
     def read(self, path: Any) -> Inputs: ...
+
+    def names(self, path: Any) -> list[str]: ...
 
     def to_dict(self) -> dict[str, Any]: ...
 
@@ -206,7 +209,9 @@ def from_arrays(
     raw = np.asarray(y)
     values = np.unique(raw if y_test is None else np.concatenate([raw, np.asarray(y_test)]))
     if classes is None and not (
-        np.issubdtype(values.dtype, np.integer) and len(values) and np.array_equal(values, np.arange(len(values)))
+        np.issubdtype(values.dtype, np.integer)
+        and len(values)
+        and np.array_equal(values, np.arange(len(values)))
     ):
         classes = [str(value) for value in values]
         raw = np.searchsorted(values, raw)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from noisegate.data.dataset import Dataset
 from noisegate.data.loader import Rows
@@ -35,7 +35,9 @@ class CleanEvidence:
         if data.test is not None:
             labels = data.test.y if data.test.clean is None else data.test.clean
             self.test = Rows(data.test.x, labels, train.device)
-        self.clean = None if data.train.clean is None else torch.as_tensor(data.train.clean, device=train.device)
+        self.clean = (
+            None if data.train.clean is None else torch.as_tensor(data.train.clean, device=train.device)
+        )
 
     def __call__(self, network: nn.Module, objective: Any) -> dict[str, float]:
         metrics: dict[str, float] = {}
@@ -43,22 +45,23 @@ class CleanEvidence:
             values = summary(predict(network, objective, self.test), self.test.y)
             metrics |= {f"test_{name}": value for name, value in values.items()}
         if self.clean is not None:
-            metrics |= self._train_parts(predict(network, objective, self.train).argmax(1))
+            predicted = predict(network, objective, self.train).argmax(1)
+            metrics |= _train_parts(predicted, self.train.y, self.clean)
         return metrics
 
-    def _train_parts(self, predicted: torch.Tensor) -> dict[str, float]:
-        observed, clean = self.train.y, self.clean
-        wrong = observed != clean
-        counts = torch.stack(
-            [
-                wrong.sum(),
-                (~wrong & (predicted == observed)).sum(),
-                (wrong & (predicted == observed)).sum(),
-                (wrong & (predicted == clean)).sum(),
-            ]
-        ).tolist()
-        n_wrong, agreed, memorised, recovered = counts
-        parts = {"train_right_accuracy": agreed / max(1, len(observed) - n_wrong)}
-        if n_wrong:
-            parts |= {"train_memorised": memorised / n_wrong, "train_recovered": recovered / n_wrong}
-        return parts
+
+def _train_parts(predicted: Tensor, observed: Tensor, clean: Tensor) -> dict[str, float]:
+    wrong = observed != clean
+    counts = torch.stack(
+        [
+            wrong.sum(),
+            (torch.logical_not(wrong) & (predicted == observed)).sum(),
+            (wrong & (predicted == observed)).sum(),
+            (wrong & (predicted == clean)).sum(),
+        ]
+    ).tolist()
+    n_wrong, agreed, memorised, recovered = counts
+    parts = {"train_right_accuracy": agreed / max(1, len(observed) - n_wrong)}
+    if n_wrong:
+        parts |= {"train_memorised": memorised / n_wrong, "train_recovered": recovered / n_wrong}
+    return parts

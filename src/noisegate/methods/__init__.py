@@ -13,7 +13,9 @@ from noisegate.objectives import CrossEntropy, LogisticNormal, Objective, object
 METHODS: dict[str, MethodEntry] = {}
 
 
-def register(name: str, summary: str, paper: str, build: Callable[..., Method], defaults: dict[str, Any]) -> None:
+def register(
+    name: str, summary: str, paper: str, build: Callable[..., Method], defaults: dict[str, Any]
+) -> None:
     """Give a method a name for the estimator, the command line and studies."""
     METHODS[name] = MethodEntry(name, summary, paper, build, defaults)
 

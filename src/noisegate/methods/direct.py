@@ -55,7 +55,9 @@ class Plain(Method):
         self.objective: type[Objective] | Objective = objective
         self.params = params
         if isinstance(objective, Objective) and params:
-            raise InputError(f"{self._name()} is built already: give it its parameters when it is constructed")
+            raise InputError(
+                f"{self._name()} is built already: give it its parameters when it is constructed"
+            )
         self._refuse_unknown(params)
 
     def _kind(self) -> type[Objective]:
@@ -102,5 +104,7 @@ class Plain(Method):
         if isinstance(self.objective, type):
             return self.objective(n_classes, **self.params)
         if self.objective.n_classes != n_classes:
-            raise InputError(f"{self.objective} is for {self.objective.n_classes} classes, the data has {n_classes}")
+            raise InputError(
+                f"{self.objective} is for {self.objective.n_classes} classes, the data has {n_classes}"
+            )
         return copy.deepcopy(self.objective)

@@ -191,7 +191,9 @@ class Objective(nn.Module, ABC):
 
     def settings(self) -> dict[str, Any]:
         """The constructor's arguments as plain data: `type(self)(**settings)` is the same objective."""
-        values = {name: getattr(self, name) for name in ("n_classes", *objective_parameters(type(self)), *_SHARED)}
+        values = {
+            name: getattr(self, name) for name in ("n_classes", *objective_parameters(type(self)), *_SHARED)
+        }
         return {name: v.tolist() if isinstance(v, Tensor) else v for name, v in values.items()}
 
     def extra_repr(self) -> str:

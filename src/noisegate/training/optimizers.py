@@ -74,7 +74,7 @@ def parameter_groups(module: nn.Module, recipe: Recipe) -> list[dict[str, Any]]:
         if isinstance(m, _NORMS) or name == "bias"
     }
     parameters = [p for p in module.parameters() if p.requires_grad]
-    groups = [
+    groups: list[dict[str, Any]] = [
         {"params": [p for p in parameters if id(p) not in spared]},
         {"params": [p for p in parameters if id(p) in spared], "weight_decay": 0.0},
     ]
