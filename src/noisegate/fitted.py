@@ -18,9 +18,9 @@ from noisegate._files import locked, read_json, write_json
 from noisegate._version import __version__
 from noisegate.data.dataset import Inputs, as_inputs
 from noisegate.data.loader import Rows
-from noisegate.errors import DamagedFileError, InputError, MissingDataError, UnknownNameError
+from noisegate.errors import DamagedFileError, InputError, MissingDataError
 from noisegate.networks.prepare import Prepared
-from noisegate.objectives import OBJECTIVES, Objective
+from noisegate.objectives import Objective
 from noisegate.training.checkpoint import load_tree, save_tree
 
 FORMAT = 1
@@ -110,13 +110,12 @@ class Fitted:
                     old.unlink()
 
     def _description(self, spec: dict[str, Any], weights: str) -> dict[str, Any]:
-        objective = {"name": type(self.objective).__name__, "settings": self.objective.settings()}
         return {
             "format": FORMAT,
             "noisegate": __version__,
             "weights": weights,
             "network": spec,
-            "objective": objective,
+            "objective": self.objective.to_dict(),
             "classes": [c.item() if isinstance(c, np.generic) else c for c in self.classes],
             "metrics": self.metrics,
             "history": self.history,
@@ -150,7 +149,7 @@ class Fitted:
         state = tree["network"]
         built = Prepared(body, state["mean"], state["std"], spec)
         _load_weights(built, state, folder)
-        objective = _objective(description["objective"])
+        objective = Objective.from_dict(description["objective"])
         objective.load_state_dict(tree["objective"])
         fitted = cls(built.to(device).eval(), objective.to(device).eval(), **tree["extras"])
         fitted.classes, fitted.metrics = description["classes"], description["metrics"]
@@ -187,12 +186,6 @@ def _load_weights(module: nn.Module, state: dict[str, Tensor], folder: Path) -> 
         raise DamagedFileError(
             f"the weights in {folder} do not fit its network: {lines[-1].strip()}"
         ) from None
-
-
-def _objective(stored: dict[str, Any]) -> Objective:
-    if stored["name"] not in OBJECTIVES:
-        raise UnknownNameError("objective", stored["name"], OBJECTIVES)
-    return OBJECTIVES[stored["name"]](**stored["settings"])
 
 
 def _tensor(value: Any) -> Any:

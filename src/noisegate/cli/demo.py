@@ -31,9 +31,9 @@ TITLES: Mapping[str, str] = {"ce": "cross-entropy (ce)", "ln": "Logistic-Normal 
 
 HEADER = ["method", "accuracy", "calibration error", "wrong labels memorised", "put right", "seconds"]
 _ABOUT_COLUMNS = (
-    "Accuracy and calibration error: on the clean labels of the test digits, after the last epoch. Memorised: "
-    "wrong training labels that the network repeats. Put right: wrong training labels where it says the clean "
-    "one. "
+    "Accuracy and calibration error: on the clean labels of the test digits, after the last epoch. "
+    "Memorised: wrong training labels that the network repeats. Put right: wrong training labels where it "
+    "says the clean one. "
     "Seconds: training alone, without the look at the test digits after every epoch."
 )
 
@@ -49,7 +49,7 @@ class Scale:
     lr: float = 1e-3
     moons_rate: float = 0.3
     moons_points: int = 600
-    moons_spread: float = 0.15
+    moons_spread: float = 0.12
     moons_epochs: int = 250
     moons_network: str = "mlp-200-200-200"
     moons_batch_size: int = 64
@@ -359,7 +359,7 @@ def make_page(results: Mapping[str, Any], rows: list[list[str]], pictures: Mappi
     page.section("Calibration").text(calibration_sentence(digits)).figure(
         pictures["reliability"],
         "Accuracy of the test digits by the confidence of the prediction; darker bars hold more of them. On "
-        "the dashed line a confidence of 80 % is right in 80 % of the cases.",
+        "the dashed line a confidence of 80% is right in 80% of the cases.",
     )
     n_shown = min(results["settings"]["pictures"], digits["n_wrong"])
     last = DEMO_METHODS[-1]

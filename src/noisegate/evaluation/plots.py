@@ -236,8 +236,8 @@ def reliability(
 ) -> Figure:
     """Accuracy against confidence in bins of equal width; calibrated probabilities lie on the diagonal.
 
-    The bars are as dark as their bin is full, a dot stands at the mean confidence of its bin, and the expected
-    calibration error of as many bins in the corner.
+    The bars are as dark as their bin is full, a dot stands at the mean confidence of its bin, and the title
+    tells the expected calibration error of as many bins.
 
     Parameters
     ----------
@@ -265,9 +265,8 @@ def reliability(
     ax.set_ylim(0, 1.02)
     for axis in (ax.xaxis, ax.yaxis):
         axis.set_major_formatter(PercentFormatter(1.0, decimals=0))
-    note = f"calibration error {error:.1%}\n{len(labels):,} rows"
-    ax.text(0.04, 0.95, note, transform=ax.transAxes, va="top", fontsize=9.5, color=INK)
-    _dress(ax, title=title, x="confidence", y="accuracy")
+    note = f"calibration error {error:.1%}"
+    _dress(ax, title=f"{title}: {note}" if title else note, x="confidence", y="accuracy")
     return _figure_of(ax)
 
 

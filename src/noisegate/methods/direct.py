@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from noisegate.errors import InputError, UnknownNameError
 from noisegate.fitted import Fitted
 from noisegate.methods.base import Batch, Method, Phase, PhaseModule, Phases
-from noisegate.objectives import OBJECTIVES, Objective, objective_parameters, weighted_mean
+from noisegate.objectives import Objective, objective_parameters, weighted_mean
 from noisegate.training.job import Job
 
 
@@ -49,9 +49,9 @@ class Plain(Method):
 
     def __init__(self, objective: type[Objective] | Objective | str, **params: Any) -> None:
         if isinstance(objective, str):
-            if objective not in OBJECTIVES:
-                raise UnknownNameError("objective", objective, OBJECTIVES)
-            objective = OBJECTIVES[objective]
+            if objective not in Objective.classes:
+                raise UnknownNameError("objective", objective, Objective.classes)
+            objective = Objective.classes[objective]
         self.objective: type[Objective] | Objective = objective
         self.params = params
         if isinstance(objective, Objective) and params:

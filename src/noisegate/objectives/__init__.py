@@ -4,7 +4,7 @@ from noisegate.objectives.base import Objective, objective_parameters, weighted_
 from noisegate.objectives.cross_entropy import CrossEntropy
 from noisegate.objectives.logistic_normal import LogisticNormal
 
-#: Every objective by the name of its class: what a saved model names, and what the contract tests run over.
+#: The objectives of this package by the name of their class: what is listed, and what the contract tests cover.
 OBJECTIVES: dict[str, type[Objective]] = {kind.__name__: kind for kind in (CrossEntropy, LogisticNormal)}
 
 __all__ = [

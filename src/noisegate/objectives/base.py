@@ -5,12 +5,13 @@ from __future__ import annotations
 import inspect
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
-from noisegate.errors import InputError
+from noisegate.errors import InputError, UnknownNameError
 
 REDUCTIONS = ("mean", "sum", "none")
 
@@ -52,7 +53,13 @@ class Objective(nn.Module, ABC):
 
     slices: tuple[int, ...]
     summary: ClassVar[str] = ""
+    #: Every objective class by name, also a user's own: a model folder names the one that it needs.
+    classes: ClassVar[dict[str, type[Objective]]] = {}
     weight: Tensor | None
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        Objective.classes[cls.__name__] = cls
 
     def __init__(
         self,
@@ -201,6 +208,13 @@ class Objective(nn.Module, ABC):
 
 
 _SHARED = ("weight", "ignore_index", "reduction")
+
+
+def _plain(value: Any) -> Any:
+    """Tensors as lists and nested objectives as dicts, so that settings survive JSON."""
+    if isinstance(value, Tensor):
+        return value.tolist()
+    return value.to_dict() if isinstance(value, Objective) else value
 
 
 def objective_parameters(kind: type[Objective]) -> dict[str, Any]:
