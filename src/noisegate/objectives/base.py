@@ -198,10 +198,19 @@ class Objective(nn.Module, ABC):
 
     def settings(self) -> dict[str, Any]:
         """The constructor's arguments as plain data: `type(self)(**settings)` is the same objective."""
-        values = {
-            name: getattr(self, name) for name in ("n_classes", *objective_parameters(type(self)), *_SHARED)
-        }
-        return {name: v.tolist() if isinstance(v, Tensor) else v for name, v in values.items()}
+        names = ("n_classes", *objective_parameters(type(self)), *_SHARED)
+        return {name: _plain(getattr(self, name)) for name in names}
+
+    def to_dict(self) -> dict[str, Any]:
+        """Class and settings as plain data; `Objective.from_dict` is the inverse."""
+        return {"name": type(self).__name__, "settings": self.settings()}
+
+    @staticmethod
+    def from_dict(stored: Mapping[str, Any]) -> Objective:
+        """The objective that `to_dict` described; a class of your own must have been imported before."""
+        if stored["name"] not in Objective.classes:
+            raise UnknownNameError("objective", stored["name"], Objective.classes)
+        return Objective.classes[stored["name"]](**stored["settings"])
 
     def extra_repr(self) -> str:
         return ", ".join(f"{k}={v!r}" for k, v in self.settings().items() if k not in _SHARED)
