@@ -82,7 +82,7 @@ def run(out: Path, seed: int = 0, scale: Scale = Scale()) -> dict[str, Any]:  # 
         digits, moons = train_digits(seed, scale), train_moons(seed, scale)
         results = measure(digits, moons, seed, scale)
     rows = table_rows(results)
-    output.say(f"Digits: {_wrong_words(results['digits'])}. On the clean labels of the test digits:")
+    output.say("\nOn the clean labels of the test digits, after the last epoch:")
     output.table(rows, HEADER, numbers=range(1, len(HEADER)))
     for sentence in findings(results):
         output.say(sentence)
@@ -128,6 +128,10 @@ def train_moons(seed: int, scale: Scale) -> Story:
 def _train_all(
     data: Dataset, network: str, recipe: dict[str, Any], seed: int, *, evaluate_every: int
 ) -> Story:
+    wrong = int(np.sum(data.train.wrong))
+    output.say(
+        f"{data.name}: training {', '.join(DEMO_METHODS)} on {len(data.train):,} labels, {wrong:,} of them wrong"
+    )
     # On the CPU wherever it runs: these networks are small, and the numbers should not depend on a GPU.
     return Story(
         data,
@@ -394,7 +398,7 @@ def _about(page: Page, results: Mapping[str, Any]) -> Page:
                 "moons",
                 f"{moons['n_train']:,} points, {settings['moons_rate']:.0%} of the labels flipped in "
                 f"expectation; {settings['moons_network']}, {settings['moons_epochs']} epochs of Adam, rate "
-                f"{settings['moons_lr']:g}, batches of {settings['moons_batch_size']}",
+                f"{settings['moons_lr']:g}, batches of {settings['moons_batch_size']}; chosen to show the effect",
             ),
             (
                 "runs",

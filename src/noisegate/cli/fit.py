@@ -187,7 +187,7 @@ def report(asked: Fit, data: Dataset, fitted: Fitted) -> None:
     params = ", ".join(f"{name}={value}" for name, value in asked.params.items())
     lines: list[tuple[str, Any]] = [
         ("data", f"{asked.data}: {len(data.train):,} training rows{_further(data)}"),
-        ("inputs", " x ".join(map(str, data.input_shape)) + _dropped(data)),
+        ("inputs", _shape(data.input_shape) + _dropped(data)),
         ("classes", f"{data.n_classes}: {listed(data.classes)}"),
         ("method", asked.method + (f" ({params})" if params else "")),
         ("network", fitted.network.spec["network"]),  # type: ignore[index]
@@ -201,6 +201,10 @@ def report(asked: Fit, data: Dataset, fitted: Fitted) -> None:
             lines.append((name, f"{value:.4f}" if key == "test_log_likelihood" else f"{value:.2%}"))
     lines.append(("model", asked.out))
     output.facts(lines)
+
+
+def _shape(shape: tuple[int, ...]) -> str:
+    return f"{shape[0]:,} numbers" if len(shape) == 1 else f"{' x '.join(map(str, shape))} pixels"
 
 
 def _further(data: Dataset) -> str:

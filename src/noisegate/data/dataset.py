@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 
 from noisegate.errors import InputError
+
+if TYPE_CHECKING:
+    from noisegate.noise import NoiseReport
 
 Labels = npt.NDArray[np.int64]
 
@@ -165,6 +168,20 @@ class Dataset:
             x = self.train.x.fetch(np.arange(len(self.train)))  # type: ignore[union-attr]
         y = noise.corrupt(self.train.y, x, n_classes=self.n_classes, seed=seed)
         return self.with_labels(y, noise=noise.to_dict(), noise_seed=seed)
+
+    def noise_report(self) -> NoiseReport:
+        """The realised noise of the training labels: rate, transition matrix, rate of every class.
+
+        >>> import noisegate as ng
+        >>> data = ng.data.load("digits").corrupt(ng.noise.Symmetric(0.4), seed=0)
+        >>> round(data.noise_report().rate, 3), data.noise_report().transition.shape
+        (0.359, (10, 10))
+        """
+        from noisegate.noise import describe
+
+        if self.train.clean is None:
+            raise InputError("the clean training labels are not known, so neither is the noise")
+        return describe(self.train.clean, self.train.y, self.n_classes)
 
     def hold_out(self, size: float | int = 0.1, seed: int = 0) -> Dataset:
         """Move a random part of the training rows to validation: a fraction, or a number of rows.

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from torch import Tensor, nn
 
-from noisegate.errors import InputError, UnknownNameError
+from noisegate.errors import UnknownNameError
 
 if TYPE_CHECKING:
     from noisegate.fitted import Fitted
@@ -150,24 +150,3 @@ class Method(ABC):
 
     def __sklearn_clone__(self) -> Method:
         return copy.deepcopy(self)
-
-
-@dataclass(frozen=True)
-class MethodEntry:
-    """A line of the registry: what `noisegate list methods` shows and `--method NAME` builds."""
-
-    name: str
-    summary: str
-    paper: str
-    build: Any
-    defaults: Mapping[str, Any] = field(default_factory=dict)
-
-    def create(self, params: Mapping[str, Any]) -> Method:
-        """The method with some parameters changed; an unknown one is refused by name."""
-        for name in params:
-            if name not in self.defaults:
-                raise UnknownNameError(f"parameter of method {self.name!r}", name, self.defaults)
-        method = self.build(**params)
-        if not isinstance(method, Method):
-            raise InputError(f"{self.build} did not build a Method")
-        return method

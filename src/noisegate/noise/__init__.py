@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from noisegate.errors import InputError, UnknownNameError
-from noisegate.noise.base import Noise
+from noisegate.noise.base import Noise, stream
 from noisegate.noise.human import Human
 from noisegate.noise.instance_dependent import InstanceDependent
 from noisegate.noise.labels import LabelFile, NoiseReport, describe, label_hash, load_labels, save_labels
@@ -33,6 +33,7 @@ __all__ = [
     "label_hash",
     "load_labels",
     "save_labels",
+    "stream",
 ]
 
 NOISES: dict[str, type[Noise]] = {

@@ -24,7 +24,7 @@ _STREAM = 0x401_5E
 class Noise(ABC):
     """How labels go wrong.
 
-    A subclass is a frozen dataclass: it checks its settings when it is made and draws in `_draw`. Two noises
+    A subclass is a frozen dataclass: it checks its settings when it is made and draws in `draw`. Two noises
     are equal when their settings are.
 
     Attributes
@@ -67,21 +67,23 @@ class Noise(ABC):
             inputs = np.asarray(x)
             if len(inputs) != len(labels):
                 raise InputError(f"{len(inputs)} inputs but {len(labels)} labels")
-        return self._draw(labels, inputs, k, check_seed(seed))
+        return self.draw(labels, inputs, k, check_seed(seed))
 
     @abstractmethod
-    def _draw(self, y: Labels, x: npt.NDArray[Any] | None, n_classes: int, seed: int) -> Labels:
-        """Observed labels for checked clean ones, as a new array."""
+    def draw(self, y: Labels, x: npt.NDArray[Any] | None, n_classes: int, seed: int) -> Labels:
+        """Observed labels for checked clean ones, as a new array; random numbers come from `stream(seed)`."""
 
-    @abstractmethod
     def transition(self, n_classes: int) -> Matrix:
-        """The matrix T with T[i, j] = P(observed j | clean i).
+        """The matrix T with T[i, j] = P(observed j | clean i), where there is one.
 
         Returns
         -------
         float64 array (K, K)
             Rows sum to one.
         """
+        raise InputError(
+            f"{self.kind} noise has no transition matrix; describe(clean, observed) gives the realised one"
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """The registry name and the settings, ready for JSON; `Noise.from_dict` is the inverse."""

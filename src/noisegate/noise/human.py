@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from noisegate.errors import DamagedFileError, InputError
-from noisegate.noise.base import Labels, Matrix, Noise, check_labels
+from noisegate.noise.base import Labels, Noise, check_labels
 from noisegate.noise.labels import label_hash
 
 
@@ -58,7 +58,7 @@ the training set is in another order
             raise InputError(f"{self.name} has {len(labels)} labels but {len(clean)} clean labels")
         object.__setattr__(self, "clean", label_hash(clean))
 
-    def _draw(self, y: Labels, x: npt.NDArray[Any] | None, n_classes: int, seed: int) -> Labels:
+    def draw(self, y: Labels, x: npt.NDArray[Any] | None, n_classes: int, seed: int) -> Labels:
         given, _ = check_labels(self.labels, n_classes, f"labels of {self.name}")
         if len(given) != len(y):
             raise InputError(
@@ -71,12 +71,6 @@ the training set is in another order
                 "the training set is in another order"
             )
         return given
-
-    def transition(self, n_classes: int) -> Matrix:
-        """Does not exist: people err depending on what they see."""
-        raise InputError(
-            "human labels have no known transition matrix; describe(clean, observed) gives the realised one"
-        )
 
     def to_dict(self) -> dict[str, Any]:
         """Name, source and labels; the labels are packed (zlib, base64) since there may be many."""

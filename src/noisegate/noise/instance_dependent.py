@@ -57,7 +57,7 @@ class InstanceDependent(Noise):
             raise InputError(f"std must be a finite number of at least 0, got {self.std}")
         object.__setattr__(self, "std", float(self.std))
 
-    def _draw(self, y: Labels, x: npt.NDArray[Any] | None, n_classes: int, seed: int) -> Labels:
+    def draw(self, y: Labels, x: npt.NDArray[Any] | None, n_classes: int, seed: int) -> Labels:
         if x is None or x.ndim < 2 or x.dtype.kind not in "uifb":
             raise InputError("expected inputs as an array of numbers (N, ...), at least two-dimensional")
         if n_classes == 1:
@@ -79,13 +79,6 @@ class InstanceDependent(Noise):
                 some = rows[start : start + step]
                 observed[some] = _draw_other(_scores(flat, some, weights), int(label), u[some])
         return observed
-
-    def transition(self, n_classes: int) -> Matrix:
-        """Does not exist: the noise depends on the input."""
-        raise InputError(
-            "instance-dependent noise has no transition matrix: it depends on the input; "
-            "describe(clean, observed) gives the realised one"
-        )
 
 
 def truncated_normal(u: Matrix, mean: float, std: float) -> Matrix:

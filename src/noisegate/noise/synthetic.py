@@ -70,7 +70,7 @@ class Symmetric(Noise):
             raise InputError("with one class there is no other class to flip to")
         return k
 
-    def _draw(self, y: Labels, x: npt.NDArray[Any] | None, n_classes: int, seed: int) -> Labels:
+    def draw(self, y: Labels, x: npt.NDArray[Any] | None, n_classes: int, seed: int) -> Labels:
         k = self._check_classes(n_classes)
         rng = stream(seed)
         drawn = rng.random(len(y)) < self.rate
@@ -140,7 +140,7 @@ class Asymmetric(Noise):
         targets[list(pairs)] = list(pairs.values())
         return targets
 
-    def _draw(self, y: Labels, x: npt.NDArray[Any] | None, n_classes: int, seed: int) -> Labels:
+    def draw(self, y: Labels, x: npt.NDArray[Any] | None, n_classes: int, seed: int) -> Labels:
         flip = stream(seed).random(len(y)) < self.rate
         return np.where(flip, self._targets(n_classes)[y], y)
 
@@ -193,7 +193,7 @@ class ClassDependent(Noise):
             )
         return rates
 
-    def _draw(self, y: Labels, x: npt.NDArray[Any] | None, n_classes: int, seed: int) -> Labels:
+    def draw(self, y: Labels, x: npt.NDArray[Any] | None, n_classes: int, seed: int) -> Labels:
         rates = self._per_class(n_classes)
         rng = stream(seed)
         drawn = rng.random(len(y)) < rates[y]
@@ -223,7 +223,7 @@ class Transition(Noise):
     def __post_init__(self) -> None:
         object.__setattr__(self, "matrix", check_matrix(self.matrix))
 
-    def _draw(self, y: Labels, x: npt.NDArray[Any] | None, n_classes: int, seed: int) -> Labels:
+    def draw(self, y: Labels, x: npt.NDArray[Any] | None, n_classes: int, seed: int) -> Labels:
         t = self.transition(n_classes)
         u = stream(seed).random(len(y))
         observed = np.empty_like(y)

@@ -1,0 +1,78 @@
+"""The names of methods: what the estimator, the command line and studies know them by."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from noisegate.errors import InputError, UnknownNameError
+from noisegate.methods.base import Method
+from noisegate.methods.direct import Plain
+from noisegate.objectives import Objective, objective_parameters
+
+
+@dataclasses.dataclass(frozen=True)
+class MethodEntry:
+    """A line of the registry: what `noisegate list methods` shows and `--method NAME` builds."""
+
+    name: str
+    summary: str
+    paper: str
+    build: Callable[..., Method]
+    defaults: Mapping[str, Any]
+
+    def create(self, params: Mapping[str, Any]) -> Method:
+        """The method with some parameters changed; an unknown one is refused by name."""
+        for name in params:
+            if name not in self.defaults:
+                raise UnknownNameError(f"parameter of method {self.name!r}", name, self.defaults)
+        return self.build(**params)
+
+
+METHODS: dict[str, MethodEntry] = {}
+
+
+def register(name: str, summary: str, paper: str) -> Callable[[type[Method]], type[Method]]:
+    """Give a method class a name; its fields are its parameters. A decorator.
+
+    Parameters
+    ----------
+    name : str
+        What `ng.train(data, method=name)` and `noisegate fit --method name` say.
+    summary, paper : str
+        One line each for `noisegate list methods`.
+    """
+
+    def add(kind: type[Method]) -> type[Method]:
+        METHODS[name] = MethodEntry(name, summary, paper, kind, kind().get_params())
+        return kind
+
+    return add
+
+
+def register_objective(name: str, objective: type[Objective], paper: str, **fixed: Any) -> None:
+    """Give plain training on an objective a name; `fixed` are parameters that differ from its defaults."""
+
+    def build(**params: Any) -> Method:
+        return Plain(objective, **{**fixed, **params})
+
+    defaults = {**objective_parameters(objective), **fixed}
+    METHODS[name] = MethodEntry(name, objective.summary, paper, build, defaults)
+
+
+def get(method: str | Method | Objective | type[Objective], **params: Any) -> Method:
+    """The method of a name, with some parameters changed; objectives become plain training on them.
+
+    >>> get("ln", temperature=0.5)
+    Plain(LogisticNormal, temperature=0.5)
+    """
+    if isinstance(method, str):
+        if method not in METHODS:
+            raise UnknownNameError("method", method, METHODS)
+        return METHODS[method].create(params)
+    if isinstance(method, Objective) or (isinstance(method, type) and issubclass(method, Objective)):
+        return Plain(method, **params)
+    if not isinstance(method, Method):
+        raise InputError(f"expected the name of a method, a Method or an objective, got {method!r}")
+    return method

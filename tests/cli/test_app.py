@@ -1,0 +1,123 @@
+"""Help without torch, errors in one line, exit codes."""
+
+import subprocess
+import sys
+
+import pytest
+
+import noisegate
+from noisegate.cli import main
+from noisegate.cli.app import app, message_of
+from noisegate.errors import InputError
+
+COMMANDS = ("", "demo", "fit", "predict", "list", "data", "data list", "data fetch", "data corrupt")
+HEAVY = ("torch", "numpy", "pandas", "sklearn", "scipy", "matplotlib", "PIL", "pyarrow")
+
+HELP = f"""
+import sys
+from noisegate.cli import main
+for command in {COMMANDS!r}:
+    assert main([*command.split(), "--help"]) == 0, command
+assert main(["--version"]) == 0
+heavy = sorted(set({HEAVY!r}) & set(sys.modules))
+assert not heavy, f"help imported {{heavy}}"
+"""
+
+
+def test_help_of_every_command_imports_nothing_heavy():
+    done = subprocess.run([sys.executable, "-c", HELP], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    for command in COMMANDS:
+        assert f"noisegate {command}".strip() in done.stdout
+    assert f"noisegate {noisegate.__version__}" in done.stdout
+
+
+def test_every_command_is_in_the_list_above():
+    import typer.main
+
+    group = typer.main.get_command(app)
+    found = {""}
+    for name, command in group.commands.items():
+        found.add(name)
+        found |= {f"{name} {inner}" for inner in getattr(command, "commands", {})}
+    assert found == set(COMMANDS)
+
+
+@pytest.mark.parametrize("arguments", [(), ("data",)])
+def test_without_a_command_the_help_answers(call, arguments):
+    code, out, err = call(*arguments)
+    assert (code, err) == (0, "")
+    assert "Usage" in out
+    assert "list" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (("fitt",), "fitt"),
+        (("fit",), "DATA"),
+        (("fit", "x.csv", "--lable", "y"), "--lable"),
+        (("demo", "--seed", "-1"), "--seed"),
+        (("demo", "--seed", "two"), "--seed"),
+        (("list", "method"), "methods"),
+    ],
+)
+def test_usage_errors_are_one_line_and_name_the_help(fails, arguments, expected):
+    line = fails(*arguments)
+    assert expected in line
+    assert "--help`" in line
+
+
+def test_debug_shows_the_traceback_above_the_line(call):
+    code, _, err = call("--debug", "fit", "nothing-there.csv", "--label", "y")
+    assert code == 2
+    assert "Traceback (most recent call last)" in err
+    assert err.splitlines()[-1].startswith("noisegate: error: there is no file")
+
+
+def test_ctrl_c_is_one_line_and_130(call, monkeypatch, table, tmp_path):
+    def interrupted(*arguments, **options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("noisegate.data.load", interrupted)
+    code, _, err = call("fit", table, "--label", "species", "--out", tmp_path / "m")
+    assert code == 130
+    assert err.startswith("noisegate: interrupted; with --checkpoint")
+    assert err.count("\n") == 1
+    code, _, err = call(
+        "fit", table, "--label", "species", "--out", tmp_path / "m", "--checkpoint", tmp_path / "c"
+    )
+    assert (code, err) == (130, "noisegate: interrupted; the same command goes on where it stopped\n")
+    assert not (tmp_path / "m").exists()
+
+
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        (InputError("two\n  lines"), "two lines"),
+        (OSError(28, "No space left on device", "m/w"), "No space left on device: m/w"),
+        (MemoryError(), "out of memory"),
+        (KeyError("x"), "unexpected KeyError: 'x'"),
+    ],
+)
+def test_messages(error, line):
+    assert message_of(error).startswith(line)
+    assert "\n" not in message_of(error)
+
+
+def test_a_full_disk_is_one_line(fails, monkeypatch, tmp_path):
+    def full(*arguments, **options):
+        raise OSError(28, "No space left on device", "labels.txt")
+
+    monkeypatch.setattr("noisegate._files.write_text", full)
+    line = fails(
+        *("data", "corrupt", "digits", "--noise", "symmetric", "--rate", "0.2"),
+        *("--out", tmp_path / "labels.txt"),
+    )
+    assert line == "noisegate: error: No space left on device: labels.txt\n"
+
+
+def test_main_reads_the_arguments_of_the_process(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["noisegate", "--version"])
+    assert main() == 0
+    assert capsys.readouterr().out == f"noisegate {noisegate.__version__}\n"

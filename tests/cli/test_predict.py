@@ -1,0 +1,158 @@
+"""`noisegate predict`: round trips through every kind of file."""
+
+import io
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import noisegate as ng
+
+from .conftest import QUICK, flowers, write_images
+
+
+def read(text):
+    return pd.read_csv(io.StringIO(text))
+
+
+def check_probabilities(frame, classes):
+    probs = frame[[f"p_{name}" for name in classes]].to_numpy()
+    np.testing.assert_allclose(probs.sum(axis=1), 1, atol=1e-4)
+    assert list(frame["label"]) == [classes[k] for k in probs.argmax(axis=1)]
+
+
+def test_a_table_with_gaps_categories_and_text_labels(call, fitted_table, tmp_path):
+    new = flowers(50, seed=3)
+    truth = new.pop("species")
+    new.loc[0, "place"] = "moon"  # a category that training did not have
+    new.to_csv(tmp_path / "new.csv", index=False)
+    code, out, err = call("predict", fitted_table, tmp_path / "new.csv")
+    assert (code, err) == (0, "")
+    frame = read(out)
+    assert list(frame.columns) == ["row", "label", "p_daisy", "p_rose"]
+    assert list(frame["row"]) == list(range(50))
+    check_probabilities(frame, ["daisy", "rose"])
+    assert (frame["label"] == truth).mean() > 0.95
+
+
+def test_csv_and_parquet_say_the_same_as_python(call, fitted_table, tmp_path, table):
+    for suffix in ("csv", "parquet"):
+        code, out, _ = call("predict", fitted_table, table, "--out", tmp_path / f"p.{suffix}")
+        assert code == 0
+        assert f"120 rows written to {tmp_path / 'p'}.{suffix}" in out
+    parquet = pd.read_parquet(tmp_path / "p.parquet")
+    stored = json.loads((fitted_table / "model.json").read_text())
+    x = ng.data.reader_from_dict(stored["reader"]).read(table)
+    probs = ng.Fitted.load(fitted_table).predict_proba(x)
+    np.testing.assert_array_equal(parquet[["p_daisy", "p_rose"]].to_numpy(), probs)
+    csv = pd.read_csv(tmp_path / "p.csv")
+    np.testing.assert_allclose(csv[["p_daisy", "p_rose"]], probs, rtol=1e-5)
+    assert list(csv["label"]) == list(parquet["label"])
+
+
+def test_parquet_in_and_whole_numbers_as_labels(call, tmp_path):
+    frame = flowers()
+    frame["species"] = np.where(frame["species"] == "rose", 7, 3)
+    frame.to_parquet(tmp_path / "t.parquet")
+    assert call("fit", tmp_path / "t.parquet", "--label", "species", "--out", tmp_path / "m", *QUICK)[0] == 0
+    assert call("predict", tmp_path / "m", tmp_path / "t.parquet", "--out", tmp_path / "p.parquet")[0] == 0
+    predicted = pd.read_parquet(tmp_path / "p.parquet")
+    assert predicted["label"].dtype == np.int64
+    check_probabilities(predicted, [3, 7])
+    assert (predicted["label"] == frame["species"]).mean() > 0.95
+
+
+def test_npz(call, fails, tmp_path):
+    rng = np.random.default_rng(0)
+    y = rng.integers(2, size=80).astype(bool)
+    x = rng.normal(y[:, None] * 3.0, 0.5, (80, 4))
+    np.savez(tmp_path / "a.npz", x=x, y=y)
+    np.save(tmp_path / "new.npy", x[:10])
+    assert call("fit", tmp_path / "a.npz", "--out", tmp_path / "m", *QUICK)[0] == 0
+    code, out, _ = call("predict", tmp_path / "m", tmp_path / "new.npy")
+    assert code == 0
+    frame = read(out)
+    assert frame["label"].dtype == bool
+    assert list(frame["label"]) == list(y[:10])
+    check_probabilities(frame, [False, True])
+    np.savez(tmp_path / "narrow.npz", x=x[:, :3])
+    assert "expected rows of shape (4,), got (3,)" in fails(
+        "predict", tmp_path / "m", tmp_path / "narrow.npz"
+    )
+
+
+def test_an_image_folder(call, fails, tmp_path):
+    folder = write_images(tmp_path / "images")
+    code, out, _ = call("fit", folder, "--out", tmp_path / "m", *QUICK)
+    assert code == 0
+    assert "24 training rows" in out
+    assert "1 x 8 x 8" in out
+    code, out, _ = call("predict", tmp_path / "m", folder)
+    assert code == 0
+    frame = read(out)
+    assert list(frame.columns) == ["file", "label", "p_dark", "p_light"]
+    assert frame["file"].iloc[0] == "dark/00.png"
+    assert [name.split("/")[0] for name in frame["file"]] == list(frame["label"])
+    single = read(call("predict", tmp_path / "m", folder / "light" / "03.png")[1])
+    row = frame[frame["file"] == "light/03.png"].reset_index(drop=True)
+    pd.testing.assert_frame_equal(single.drop(columns="file"), row.drop(columns="file"), rtol=1e-4, atol=1e-6)
+    (tmp_path / "empty").mkdir()
+    assert "no images" in fails("predict", tmp_path / "m", tmp_path / "empty")
+    (folder / "light" / "03.png").write_bytes(b"not a picture")
+    assert "cannot be read as an image" in fails("predict", tmp_path / "m", folder)
+
+
+def test_a_named_data_set_means_its_test_rows(call, tmp_path):
+    code, _, err = call(
+        "fit", "digits", "--out", tmp_path / "m", "--network", "linear", "--recipe", "epochs=20"
+    )
+    assert (code, err) == (0, "")
+    frame = read(call("predict", tmp_path / "m", "digits")[1])
+    data = ng.data.load("digits")
+    accuracy = (frame["label"].to_numpy() == data.test.y).mean()
+    assert accuracy == pytest.approx(ng.Fitted.load(tmp_path / "m").metrics["test_accuracy"], abs=0.005)
+
+
+def test_places_that_are_no_model(fails, table, tmp_path):
+    assert "is not a model folder" in fails("predict", tmp_path, table)
+    assert "is not a model folder" in fails("predict", tmp_path / "none", table)
+    assert "is not a model folder" in fails("predict", table, table)
+
+
+def test_damaged_models(fails, fitted_table, table):
+    description = fitted_table / "model.json"
+    whole = description.read_text()
+    for content, words in [
+        (whole[:100], "not readable JSON"),
+        ("[]", "does not describe"),
+        (json.dumps({"format": 1}), "lacks"),
+        (json.dumps({**json.loads(whole), "format": 99}), "has format 99"),
+        (json.dumps({**json.loads(whole), "reader": {"kind": "oracle"}}), "unknown kind of reader"),
+        (json.dumps({**json.loads(whole), "reader": None}), "was not fitted from files"),
+    ]:
+        description.write_text(content)
+        assert words in fails("predict", fitted_table, table)
+    description.write_text(whole)
+    weights = next(fitted_table.glob("weights-*"))
+    weights.write_bytes(weights.read_bytes()[:200])
+    assert "damaged" in fails("predict", fitted_table, table)
+
+
+def test_tables_that_do_not_fit(fails, fitted_table, tmp_path):
+    frame = flowers(20).drop(columns=["width", "species"])
+    frame.to_csv(tmp_path / "new.csv", index=False)
+    assert "lacks 1 of the 3 columns" in fails("predict", fitted_table, tmp_path / "new.csv")
+    frame["width"] = "wide"
+    frame.to_csv(tmp_path / "new.csv", index=False)
+    assert "row 0 has 'wide'" in fails("predict", fitted_table, tmp_path / "new.csv")
+    assert "expected one of" in fails("predict", fitted_table, tmp_path)
+    assert "there is no file" in fails("predict", fitted_table, tmp_path / "none.csv")
+
+
+def test_what_cannot_be_written_is_refused_first(fails, fitted_table, table, tmp_path):
+    assert "must end in .csv or .parquet" in fails(
+        "predict", fitted_table, table, "--out", tmp_path / "p.xlsx"
+    )
+    (tmp_path / "p.csv").mkdir()
+    assert "is a folder" in fails("predict", fitted_table, table, "--out", tmp_path / "p.csv")
