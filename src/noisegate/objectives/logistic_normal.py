@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import math
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from noisegate.errors import InputError
 from noisegate.objectives.base import Objective
+
+if TYPE_CHECKING:
+    from noisegate.objectives.distribution import LogisticNormalDistribution
 
 COVARIANCES = ("full", "diagonal", "isotropic", "identity")
 
@@ -50,6 +54,63 @@ def full_quadratic(residual: Tensor, c: Tensor, min_scale: float) -> tuple[Tenso
     along = (c * residual).sum(1) / s
     u = (residual - c * along.unsqueeze(1)) / min_scale
     return u.square().sum(1), (residual.shape[1] - 1) * math.log(min_scale) + s.log()
+
+
+def residuals(mu: Tensor, labels: Tensor, target: float, n_classes: int) -> Tensor:
+    """z - mu, `(B, D, ...)`: z is `target` at the label; or all -`target` for the class that mu leaves out."""
+    index, d = labels.unsqueeze(1), mu.shape[1]
+    if d == n_classes:
+        return mu.neg().scatter_add_(1, index, torch.full_like(index, target, dtype=mu.dtype))
+    z = mu.new_zeros(mu.shape[0], n_classes, *mu.shape[2:]).scatter(1, index, target)
+    return z[:, :d] - z[:, d:] - mu
+
+
+def _dot(a: Tensor, b: Tensor) -> Tensor:
+    """Inner products over dimension 1, kept; without a temporary of the size of `a` where torch allows it."""
+    return torch.einsum("bk,bk->b", a, b).unsqueeze(1) if a.dim() == 2 else (a * b).sum(1, keepdim=True)
+
+
+class _FullCost(torch.autograd.Function):
+    """|u|^2 / 2 + log s of `full_quadratic` for outputs (mu, c), with its gradient written by hand.
+
+    With alpha = c.r / s, u = (r - alpha c) / lambda and beta = alpha (1 / lambda^2 + 1 / (s lambda)) the gradients
+    are beta c - r / lambda^2 for mu and (alpha beta + alpha^2 / (s lambda) + 2 / s) c - beta r for c: two vectors,
+    r and c, are all that is kept, and each half of the gradient is written in two passes.
+    """
+
+    @staticmethod
+    def forward(
+        outputs: Tensor, labels: Tensor, target: float, lam: float, n_classes: int
+    ) -> tuple[Tensor, ...]:
+        mu, c = outputs.chunk(2, 1)
+        r = residuals(mu, labels, target, n_classes)
+        s = _dot(c, c) + lam
+        alpha = _dot(c, r) / s
+        u = torch.addcmul(r, c, alpha, value=-1)
+        return (0.5 / lam**2 * _dot(u, u) + s.log()).squeeze(1), r, alpha, s
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+        _, r, alpha, s = output
+        ctx.mark_non_differentiable(r, alpha, s)
+        ctx.save_for_backward(inputs[0].chunk(2, 1)[1], r, alpha, s)
+        ctx.lam = inputs[3]
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor, *_: Any) -> tuple[Tensor | None, ...]:
+        c, r, alpha, s = ctx.saved_tensors
+        lam, g = ctx.lam, gradient.unsqueeze(1)
+        beta = alpha * (1 / lam**2 + 1 / (s * lam))
+        gamma = alpha * beta + alpha.square() / (s * lam) + 2 / s
+        halves = ((g * beta, g / -(lam**2)), (g * gamma, -beta * g))
+        if torch.compiler.is_compiling():  # a compiler fuses this, and cannot write into views
+            both = torch.cat([along_c * c + along_r * r for along_c, along_r in halves], 1)
+            return both, None, None, None, None
+        both = torch.empty((r.shape[0], 2 * r.shape[1], *r.shape[2:]), dtype=r.dtype, device=r.device)
+        for half, (along_c, along_r) in zip(both.chunk(2, 1), halves, strict=True):
+            torch.mul(c, along_c, out=half).addcmul_(r, along_r)
+        return both, None, None, None, None
 
 
 class LogisticNormal(Objective):
@@ -134,9 +195,13 @@ class LogisticNormal(Objective):
         return F.log_softmax(logits, dim=1)
 
     def label_costs(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        d = self.slices[0]
+        if self.covariance == "full":
+            cost = _FullCost.apply(outputs, targets, self.target, self.min_scale, self.n_classes)[0]
+            return cost + ((d - 1) * math.log(self.min_scale) + 0.5 * d * math.log(2 * math.pi))
         mu, *scale = self.split(outputs)
-        quadratic, log_scale = self._quadratic(self._targets(mu, targets) - mu, scale)
-        return self._nll(quadratic, log_scale, mu.shape[1])
+        quadratic, log_scale = self._quadratic(residuals(mu, targets, self.target, self.n_classes), scale)
+        return self._nll(quadratic, log_scale, d)
 
     def costs(self, outputs: Tensor) -> Tensor:
         # All K costs in O(K): inner products shared by the labels. They cancel, hence float64.
@@ -176,17 +241,23 @@ class LogisticNormal(Objective):
         if covariance not in ("learnt", "identity"):
             raise InputError(f"covariance must be 'learnt' or 'identity', got {covariance!r}")
         mu, *scale = self.split(outputs)
-        residual = self._targets(mu, targets) - mu
+        residual = residuals(mu, targets, self.target, self.n_classes)
         return residual.square().sum(1) if covariance == "identity" else self._quadratic(residual, scale)[0]
+
+    def distribution(self, outputs: Tensor) -> LogisticNormalDistribution:
+        """The predicted distribution over label distributions, for outputs `(B, n_outputs)`.
+
+        Its points have K + 1 parts with the dummy class, whose share is the last, and K without.
+        """
+        from noisegate.objectives.distribution import LogisticNormalDistribution
+
+        mu, *scale = self.split(outputs)
+        if self.covariance == "full":
+            return LogisticNormalDistribution(mu, scale[0], self.min_scale, self.temperature)
+        return LogisticNormalDistribution(mu, None, self._sigma(mu, scale), self.temperature)
 
     def _nll(self, quadratic: Tensor, log_scale: Tensor, d: int) -> Tensor:
         return 0.5 * quadratic + log_scale + 0.5 * d * math.log(2 * math.pi)
-
-    def _targets(self, mu: Tensor, labels: Tensor) -> Tensor:
-        """Target logits z, like mu: tau C onehot(y), or all -tau C for the reference class."""
-        z = mu.new_zeros(mu.shape[0], self.n_classes, *mu.shape[2:])
-        z = z.scatter(1, labels.unsqueeze(1), self.target)
-        return z if self.dummy_class else z[:, :-1] - z[:, -1:]
 
     def _sigma(self, mu: Tensor, scale: list[Tensor]) -> Tensor:
         return F.softplus(scale[0]) + self.min_scale if scale else torch.ones_like(mu[:, :1])
