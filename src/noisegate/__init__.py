@@ -15,13 +15,36 @@ if TYPE_CHECKING:
     from noisegate.estimator import NoisyLabelClassifier
     from noisegate.fitted import Fitted
     from noisegate.methods.base import Phase
-    from noisegate.objectives import CrossEntropy, LogisticNormal
+    from noisegate.objectives import (
+        GCE,
+        BackwardCorrection,
+        BiTempered,
+        Bootstrap,
+        CrossEntropy,
+        ForwardCorrection,
+        Heteroscedastic,
+        LabelSmearing,
+        LabelSmoothing,
+        LogisticNormal,
+        NoiseAgainstNoise,
+    )
+    from noisegate.objectives.distribution import LogisticNormalDistribution
     from noisegate.training.recipe import Recipe
     from noisegate.training.run import train
 
 _HOMES = {
     "CrossEntropy": "noisegate.objectives",
+    "LabelSmoothing": "noisegate.objectives",
+    "LabelSmearing": "noisegate.objectives",
+    "ForwardCorrection": "noisegate.objectives",
+    "BackwardCorrection": "noisegate.objectives",
+    "GCE": "noisegate.objectives",
+    "BiTempered": "noisegate.objectives",
+    "NoiseAgainstNoise": "noisegate.objectives",
+    "Bootstrap": "noisegate.objectives",
+    "Heteroscedastic": "noisegate.objectives",
     "LogisticNormal": "noisegate.objectives",
+    "LogisticNormalDistribution": "noisegate.objectives.distribution",
     "Recipe": "noisegate.training.recipe",
     "train": "noisegate.training.run",
     "Phase": "noisegate.methods.base",
@@ -31,9 +54,19 @@ _HOMES = {
 _PARTS = ("data", "errors", "evaluation", "methods", "networks", "noise", "objectives", "training")
 
 __all__ = [
+    "GCE",
+    "BackwardCorrection",
+    "BiTempered",
+    "Bootstrap",
     "CrossEntropy",
     "Fitted",
+    "ForwardCorrection",
+    "Heteroscedastic",
+    "LabelSmearing",
+    "LabelSmoothing",
     "LogisticNormal",
+    "LogisticNormalDistribution",
+    "NoiseAgainstNoise",
     "NoisyLabelClassifier",
     "Phase",
     "Recipe",

@@ -1,6 +1,7 @@
 """One contract over every objective: what the rest of the library takes for granted."""
 
 import copy
+import json
 import pickle
 
 import pytest
@@ -12,8 +13,35 @@ from noisegate.errors import InputError
 from noisegate.objectives import OBJECTIVES, Objective, objective_parameters, weighted_mean
 
 K = 5
+# Column 4 has a single entry: label 4 is only ever given to class 4.
+SPARSE = [
+    [0.7, 0.3, 0, 0, 0],
+    [0, 1, 0, 0, 0],
+    [0.1, 0, 0.6, 0.3, 0],
+    [0, 0, 0.2, 0.8, 0],
+    [0.3, 0, 0, 0.2, 0.5],
+]
+DENSE = [[0.5 * (i == j) + 0.05 * (1 + (2 * i + j) % 5) - 0.05 for j in range(K)] for i in range(K)]
 CASES = {
     "ce": lambda **shared: ng.CrossEntropy(K, **shared),
+    "ls": lambda **shared: ng.LabelSmoothing(K, alpha=0.3, **shared),
+    "smearing": lambda **shared: ng.LabelSmearing(K, torch.arange(25.0).view(K, K).sin(), **shared),
+    "smearing-ln": lambda **shared: ng.LabelSmearing(K, DENSE, base=ng.LogisticNormal(K), **shared),
+    "fc": lambda **shared: ng.ForwardCorrection(K, SPARSE, **shared),
+    "fc-dense": lambda **shared: ng.ForwardCorrection(K, DENSE, **shared),
+    "fc-bi-tempered": lambda **shared: ng.ForwardCorrection(K, SPARSE, base=ng.BiTempered(K), **shared),
+    "bc": lambda **shared: ng.BackwardCorrection(K, SPARSE, **shared),
+    "bc-gce": lambda **shared: ng.BackwardCorrection(K, DENSE, base=ng.GCE(K), ridge=0.1, **shared),
+    "gce": lambda **shared: ng.GCE(K, **shared),
+    "bi-tempered": lambda **shared: ng.BiTempered(K, **shared),
+    "bi-tempered-light": lambda **shared: ng.BiTempered(K, t1=0.4, t2=0.8, **shared),
+    "nan": lambda **shared: ng.NoiseAgainstNoise(K, **shared),
+    "bootstrap": lambda **shared: ng.Bootstrap(K, **shared),
+    "bootstrap-soft": lambda **shared: ng.Bootstrap(K, kind="soft", **shared),
+    "het": lambda **shared: ng.Heteroscedastic(K, temperature=0.5, n_samples=16, **shared),
+    "het-low-rank": lambda **shared: ng.Heteroscedastic(
+        K, covariance="low-rank", rank=2, n_samples=16, **shared
+    ),
     "ln": lambda **shared: ng.LogisticNormal(K, temperature=0.5, min_scale=0.3, **shared),
     "ln-no-dummy": lambda **shared: ng.LogisticNormal(K, dummy_class=False, **shared),
     "ln-diagonal": lambda **shared: ng.LogisticNormal(K, covariance="diagonal", **shared),
@@ -24,9 +52,37 @@ CASES = {
 }
 
 
+# What does not hold by definition, by name.
+#: The own prediction is held fixed, which finite differences do not see.
+DETACHED = {"bootstrap-soft"}
+#: The label as given has other probabilities than the clean class.
+CORRECTED = {"fc", "fc-dense", "fc-bi-tempered", "bc", "bc-gce"}
+#: Costs with negative weights, or minus the log of a density.
+NEGATIVE = {"smearing", "bc", "bc-gce"} | {name for name in CASES if "ln" in name}
+
+#: Sampled at fixed points, which no order of the classes leaves as they are: equal up to the error of sampling.
+SAMPLED = {"het": {"rtol": 0.05, "atol": 0.005}, "het-low-rank": {"rtol": 0.05, "atol": 0.005}}
+
+
 @pytest.fixture(params=CASES)
-def make(request):
-    return CASES[request.param]
+def name(request):
+    return request.param
+
+
+@pytest.fixture
+def make(name):
+    """Makes the objective in evaluation mode, where nothing is drawn; tests that mean training say `.train()`."""
+    return lambda **shared: CASES[name](**shared).eval()
+
+
+def seeded(function):
+    """The function with the same draws at every call."""
+
+    def call(*args):
+        torch.manual_seed(0)
+        return function(*args)
+
+    return call
 
 
 def outputs_for(objective, *extra, batch=7, dtype=torch.float64, scale=2.0, seed=0):
@@ -42,12 +98,24 @@ def test_every_registered_objective_is_under_contract():
     assert {type(make()) for make in CASES.values()} == set(OBJECTIVES.values())
 
 
-def test_probabilities_sum_to_one_and_follow_from_log_probabilities(make):
+def test_probabilities_sum_to_one_and_follow_from_log_probabilities(make, name):
     objective = make()
     outputs = outputs_for(objective)
     torch.testing.assert_close(objective.probs(outputs).sum(1), torch.ones(7, dtype=torch.float64))
     torch.testing.assert_close(objective.probs(outputs), objective.log_probs(outputs).exp())
-    torch.testing.assert_close(objective.observed_log_probs(outputs), objective.log_probs(outputs))
+    observed = objective.observed_log_probs(outputs)
+    torch.testing.assert_close(observed.exp().sum(1), torch.ones(7, dtype=torch.float64))
+    if name in CORRECTED:
+        expected = objective.probs(outputs) @ objective.transition
+        torch.testing.assert_close(observed.exp(), expected)
+    else:
+        torch.testing.assert_close(observed, objective.log_probs(outputs))
+
+
+def test_costs_are_negative_only_where_they_may_be(make, name):
+    objective = make()
+    least = objective.costs(outputs_for(objective, batch=500)).min()
+    assert least > -1e-12 or name in NEGATIVE
 
 
 def test_the_cost_of_a_label_is_gathered_from_the_costs(make):
@@ -110,18 +178,31 @@ def test_cross_entropy_with_weights_and_ignored_labels_is_torchs():
     torch.testing.assert_close(ng.CrossEntropy(K, weight=weight)(outputs, y), expected)
 
 
-def test_gradients_by_finite_differences(make):
-    objective, y = make(), labels_for(7)
+def test_gradients_by_finite_differences(make, name):
+    objective, y = make().train(), labels_for(7)
     outputs = outputs_for(objective).requires_grad_()
-    assert torch.autograd.gradcheck(lambda o: objective(o, y), outputs)
     soft = torch.softmax(outputs_for(ng.CrossEntropy(K), seed=5), 1)
-    assert torch.autograd.gradcheck(lambda o: objective(o, soft), outputs)
-    assert torch.autograd.gradcheck(objective.log_probs, outputs)
+    assert torch.autograd.gradcheck(seeded(objective.log_probs), outputs)
+    if name in DETACHED:
+        return
+    assert torch.autograd.gradcheck(seeded(lambda o: objective(o, y)), outputs)
+    assert torch.autograd.gradcheck(seeded(lambda o: objective(o, soft)), outputs)
+
+
+@pytest.mark.parametrize("case", sorted(DETACHED))
+def test_a_detached_prediction_has_the_gradient_of_a_fixed_target(case):
+    objective, y = CASES[case](), labels_for(7)
+    outputs = outputs_for(objective).requires_grad_()
+    target = objective.beta * torch.eye(K)[y] + (1 - objective.beta) * objective.probs(outputs).detach()
+    fixed = -(target * objective.log_probs(outputs)).sum(1).mean()
+    (expected,) = torch.autograd.grad(fixed, outputs)
+    (gradient,) = torch.autograd.grad(objective(outputs, y), outputs)
+    torch.testing.assert_close(gradient, expected)
 
 
 @pytest.mark.parametrize("size", [1e4, 80.0, 1e-30])
 def test_loss_and_gradient_are_finite_at_extreme_outputs(make, size):
-    objective, y = make(), labels_for(40)
+    objective, y = make().train(), labels_for(40)
     signs = torch.randint(0, 2, (40, objective.n_outputs), generator=torch.Generator().manual_seed(0))
     outputs = (size * (2.0 * signs - 1)).requires_grad_()
     loss = objective(outputs, y)
@@ -129,6 +210,21 @@ def test_loss_and_gradient_are_finite_at_extreme_outputs(make, size):
     assert torch.isfinite(loss)
     assert torch.isfinite(gradient).all()
     assert torch.isfinite(objective.costs(outputs)).all()
+
+
+def test_nothing_is_lost_where_probabilities_underflow(make):
+    # exp(-300) is 0 in float32 and an ordinary number in float64.
+    objective, y = make(), torch.arange(K)
+    outputs = torch.zeros(K, objective.n_outputs)
+    outputs[:, 1] = 300.0
+    found = []
+    for dtype in (torch.float32, torch.float64):
+        leaf = outputs.to(dtype).requires_grad_()
+        loss = objective(leaf, y)
+        found.append((loss, *torch.autograd.grad(loss, leaf), objective.costs(leaf)))
+    for single, double in zip(*found, strict=True):
+        assert torch.isfinite(single).all()
+        torch.testing.assert_close(single.double(), double, rtol=1e-4, atol=1e-6)
 
 
 def test_dense_maps_are_their_pixels(make):
@@ -141,7 +237,22 @@ def test_dense_maps_are_their_pixels(make):
     torch.testing.assert_close(objective.costs(outputs).movedim(1, -1).reshape(-1, K), objective.costs(flat))
 
 
-def test_permuting_the_classes_permutes_the_result(make):
+def permuted(objective, order):
+    """The objective for permuted classes: its matrices are permuted along."""
+    settings = objective.settings()
+    for key in {"matrix", "transition"} & set(settings):
+        settings[key] = torch.tensor(settings[key], dtype=torch.float64)[order][:, order]
+    return type(objective)(**settings).eval()
+
+
+def moved_classes(part, order):
+    """A slice of the outputs with its classes in another order; several numbers a class stand together."""
+    if part.shape[1] < 2 * K:
+        return part[:, order[order < part.shape[1]]]
+    return part.unflatten(1, (K, -1))[:, order].flatten(1)
+
+
+def test_permuting_the_classes_permutes_the_result(make, name):
     objective, y = make(), labels_for(7)
     if not getattr(objective, "dummy_class", True):
         # Softmax-centred treats its reference class differently: only the others may change places.
@@ -149,13 +260,13 @@ def test_permuting_the_classes_permutes_the_result(make):
     else:
         order = torch.tensor([2, 0, 4, 1, 3])
     outputs = outputs_for(objective)
-    parts = [
-        part[:, order[order < part.shape[1]]] if part.shape[1] > 1 else part
-        for part in objective.split(outputs)
-    ]
+    parts = [part if part.shape[1] == 1 else moved_classes(part, order) for part in objective.split(outputs)]
     position = torch.argsort(order)
-    torch.testing.assert_close(objective(torch.cat(parts, 1), position[y]), objective(outputs, y))
-    torch.testing.assert_close(objective.probs(torch.cat(parts, 1)), objective.probs(outputs)[:, order])
+    other, moved = permuted(objective, order), torch.cat(parts, 1)
+    near = SAMPLED.get(name, {})
+    torch.testing.assert_close(other(moved, position[y]), objective(outputs, y), **near)
+    torch.testing.assert_close(other.probs(moved), objective.probs(outputs)[:, order], **near)
+    torch.testing.assert_close(other.costs(moved), objective.costs(outputs)[:, order], **near)
 
 
 def test_half_precision_is_computed_in_float32_also_under_autocast(make):
@@ -163,9 +274,10 @@ def test_half_precision_is_computed_in_float32_also_under_autocast(make):
     outputs = outputs_for(objective, dtype=torch.float32).bfloat16()
     expected = objective(outputs.float(), y)
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        loss = objective(outputs, y)
-    assert loss.dtype == torch.float32
+        loss, costs = objective(outputs, y), objective.costs(outputs)
+    assert loss.dtype == costs.dtype == torch.float32
     torch.testing.assert_close(loss, expected)
+    torch.testing.assert_close(costs, objective.costs(outputs.float()))
 
 
 def test_pickle_copy_and_state_round_trips(make):
@@ -174,9 +286,76 @@ def test_pickle_copy_and_state_round_trips(make):
     expected = objective(outputs, y)
     for other in (pickle.loads(pickle.dumps(objective)), copy.deepcopy(objective)):
         torch.testing.assert_close(other(outputs, y), expected)
-    rebuilt = type(objective)(**objective.settings())
+    rebuilt = type(objective)(**objective.settings()).eval()
     rebuilt.load_state_dict(objective.state_dict())
     torch.testing.assert_close(rebuilt(outputs, y), expected)
+    read = Objective.from_dict(json.loads(json.dumps(objective.to_dict()))).eval()
+    assert read.to_dict() == objective.to_dict()
+    torch.testing.assert_close(read(outputs, y), expected)
+
+
+def loss_and_gradient(objective, outputs, targets):
+    torch.manual_seed(0)
+    leaf = outputs.clone().requires_grad_()
+    loss = objective(leaf, targets)
+    return loss.detach(), torch.autograd.grad(loss, leaf)[0]
+
+
+# aot_eager traces the backward pass too, which takes its time: the quick run is content with one graph.
+@pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")  # torch's own tracing
+@pytest.mark.parametrize("backend", ["eager", pytest.param("aot_eager", marks=pytest.mark.slow)])
+def test_a_training_step_is_one_graph_for_torch_compile(make, backend):
+    objective, y = make().train(), labels_for(7)
+    outputs = outputs_for(objective)
+    torch._dynamo.reset()
+    compiled = torch.compile(objective, fullgraph=True, backend=backend)
+    soft = torch.softmax(outputs_for(ng.CrossEntropy(K), seed=5), 1)
+    for targets in (y,) if backend == "eager" else (y, soft):
+        expected = loss_and_gradient(objective, outputs, targets)
+        torch.testing.assert_close(loss_and_gradient(compiled, outputs, targets), expected)
+
+
+def test_a_training_step_can_be_captured(make, capture_guard):
+    objective = make(weight=torch.ones(K)).train()
+    traces = []
+    for seed in (0, 1):
+        outputs, y = outputs_for(objective, 2, 2, scale=50.0**seed, seed=seed), labels_for(7, 2, 2, seed=seed)
+        soft = torch.softmax(outputs_for(ng.CrossEntropy(K), 2, 2, seed=seed), 1)
+        y[: 3 * seed] = -100
+        with capture_guard() as guard:
+            loss_and_gradient(objective, outputs, y)
+            loss_and_gradient(objective, outputs, soft)
+        traces.append(guard.seen)
+    assert len(traces[0]) > 10
+    assert traces[0] == traces[1]
+
+
+#: Objectives at the value of a parameter where they are cross-entropy, and how near they come.
+LIMITS = {
+    "alpha 0": (lambda: ng.LabelSmoothing(K, alpha=0.0), 1e-12),
+    "M = I": (lambda: ng.LabelSmearing(K, torch.eye(K)), 1e-12),
+    "T = I, forward": (lambda: ng.ForwardCorrection(K, torch.eye(K)), 1e-12),
+    "T = I, backward": (lambda: ng.BackwardCorrection(K, torch.eye(K)), 1e-12),
+    "q -> 0": (lambda: ng.GCE(K, q=1e-9), 1e-4),
+    "t1 = t2 = 1": (lambda: ng.BiTempered(K, t1=1.0, t2=1.0), 1e-12),
+    "t1, t2 -> 1 from below": (lambda: ng.BiTempered(K, t1=1 - 2e-9, t2=1 - 1e-9), 1e-4),
+    "t1 -> 1, t2 -> 1 from above": (lambda: ng.BiTempered(K, t1=1 - 1e-9, t2=1 + 1e-9), 1e-4),
+    "sigma 0": (lambda: ng.NoiseAgainstNoise(K, sigma=0.0), 1e-12),
+    "beta 1, hard": (lambda: ng.Bootstrap(K, beta=1.0), 1e-12),
+    "beta 1, soft": (lambda: ng.Bootstrap(K, beta=1.0, kind="soft"), 1e-12),
+}
+
+
+@pytest.mark.parametrize("limit", LIMITS)
+@pytest.mark.parametrize("scale", [2.0, 1e4])
+def test_in_the_limit_it_is_cross_entropy(limit, scale):
+    build, tolerance = LIMITS[limit]
+    outputs = outputs_for(ng.CrossEntropy(K), batch=20, scale=scale)
+    soft = torch.softmax(outputs_for(ng.CrossEntropy(K), batch=20, seed=5), 1)
+    for targets in (labels_for(20), soft):
+        found = loss_and_gradient(build(), outputs, targets)
+        expected = loss_and_gradient(ng.CrossEntropy(K), outputs, targets)
+        torch.testing.assert_close(found, expected, rtol=tolerance, atol=tolerance)
 
 
 def test_the_head_is_a_plain_layer_whose_slices_do_not_start_at_zero(make):

@@ -1,5 +1,6 @@
 """Logistic-Normal against dense linear algebra and the facts of the paper."""
 
+import itertools
 import math
 
 import pytest
@@ -155,3 +156,22 @@ def test_parameters_out_of_range_are_refused(parameters, message):
 def test_an_unknown_covariance_for_the_label_term_is_refused():
     with pytest.raises(InputError, match="'learnt' or 'identity'"):
         ng.LogisticNormal(3).label_term(torch.zeros(1, 6), torch.tensor([0]), covariance="full")
+
+
+def test_twenty_thousand_classes_train_on_a_cpu():
+    k = 21_843
+    objective = ng.LogisticNormal(k)
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(256, 16, generator=generator)
+    y = torch.randint(0, k, (256,), generator=generator)
+    head = torch.nn.Linear(16, objective.n_outputs)
+    objective.init_head_(head)
+    optimizer = torch.optim.SGD(head.parameters(), lr=0.05)
+    losses = []
+    for _ in range(4):
+        optimizer.zero_grad()
+        loss = objective(head(x), y)
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    assert all(later < earlier for earlier, later in itertools.pairwise(losses))

@@ -139,7 +139,7 @@ class Objective(nn.Module, ABC):
             return losses.sum() if reduction == "sum" else losses
 
     def _hard(self, outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-        if targets.shape != outputs.shape[:1] + outputs.shape[2:]:
+        if not self._fits(outputs, targets.shape):
             raise InputError(
                 f"targets of shape {tuple(targets.shape)} do not fit outputs of shape {tuple(outputs.shape)}"
             )
@@ -151,7 +151,7 @@ class Objective(nn.Module, ABC):
         return self.label_costs(outputs, labels), weights
 
     def _soft(self, outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-        costs = self.costs(outputs)
+        costs = self._costs_for(outputs, targets)
         if targets.shape != costs.shape:
             raise InputError(
                 f"target probabilities of shape {tuple(targets.shape)} do not fit {tuple(costs.shape)}"
@@ -163,6 +163,16 @@ class Objective(nn.Module, ABC):
         weights = shares.sum(1)
         total = torch.where(weights != 0, weights, torch.ones_like(weights))
         return torch.where(shares != 0, shares * costs, costs.new_zeros(())).sum(1) / total, weights
+
+    # An objective that resizes its outputs to the targets overrides these two.
+
+    def _fits(self, outputs: Tensor, shape: torch.Size) -> bool:
+        """Whether integer targets of this shape belong to the outputs."""
+        return shape == outputs.shape[:1] + outputs.shape[2:]
+
+    def _costs_for(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """The costs that soft targets weigh, `(B, K, ...)`."""
+        return self.costs(outputs)
 
     def widened(self, outputs: Tensor) -> Tensor:
         """The outputs in float32 or wider, after a look at their shape."""

