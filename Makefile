@@ -12,10 +12,10 @@ demo: $(CORE)
 	$(BIN)/noisegate demo
 
 test: $(DEV)
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n auto
 
 test-slow: $(DEV)
-	$(BIN)/python -m pytest -m slow
+	$(BIN)/python -m pytest -n auto -m slow
 
 lint: $(DEV)
 	$(BIN)/ruff check .

@@ -63,14 +63,18 @@ class ThreePhases(Method):
         return ng.Fitted(student, second, epochs=len(history), losses=module.losses)
 
 
-def train(folder, seed=3):
+def train(folder, method=None):
     data = ng.data.load("digits", as_images=True).corrupt(ng.noise.Symmetric(0.4), seed=0).hold_out(0.2)
-    recipe = ng.Recipe(epochs=3, batch_size=64, lr=2e-3, crop=1, flip=True)
-    network = "lenet5"
-    fitted = ng.train(data, ThreePhases(), network, recipe, seed, "cpu", folder=folder)
+    if method is None:
+        method, network = ThreePhases(), "lenet5"
+        recipe = ng.Recipe(epochs=3, batch_size=64, lr=2e-3, crop=1, flip=True)
+    else:
+        network, recipe = "mlp-32", ng.Recipe(epochs=3, batch_size=64, lr=2e-3)
+    fitted = ng.train(data, method, network, recipe, 3, "cpu", folder=folder)
     digest = hashlib.sha256()
-    for value in [*fitted.network.state_dict().values(), fitted.extras["losses"]]:
-        digest.update(value.contiguous().numpy().tobytes())
+    for value in [*fitted.network.state_dict().values(), *fitted.extras.values()]:
+        if isinstance(value, torch.Tensor):
+            digest.update(value.detach().contiguous().numpy().tobytes())
     timeless = [
         [{k: v for k, v in epoch.items() if not k.endswith("seconds")} for epoch in phase]
         for phase in fitted.history
@@ -102,20 +106,54 @@ def arm(plan):
 
     if kind == "step":
         PhaseRun.step = counted(PhaseRun.step, before=False)
+    elif kind == "phase":
+        dying = counted(PhaseRun.step, before=False)
+        left[0] = 30  # in the second of its three epochs of 16 or 17 steps
+        step = PhaseRun.step
+        PhaseRun.step = lambda run, *rows: (dying if run.number == int(count) else step)(run, *rows)
     elif kind in ("before-rename", "after-rename"):
         _files.os = type("os", (), {**vars(os), "replace": staticmethod(counted(os.replace, kind[0] == "b"))})
 
 
-def child(folder, plan):
-    arm(plan)
-    train(folder)
-    os._exit(0)
+def in_child(folder, plan, result=None, method=None):
+    """Fork, train there, and return the process id. The parent never trains: torch cannot be forked after that."""
+    pid = os.fork()
+    if pid == 0:
+        arm(plan)
+        outcome = train(folder, method)
+        if result:
+            with open(result, "w") as file:
+                json.dump(outcome, file)
+        os._exit(0)
+    return pid
 
 
-def main(work):
+def finished(folder, result, method=None):
+    _, status = os.waitpid(in_child(folder, "never:1", result, method), 0)
+    if status:
+        raise SystemExit(f"a run that nobody killed ended with status {status}")
+    with open(result) as file:
+        return json.load(file)
+
+
+def kill_in_last_phase(work, method):
+    """Train a registered method undisturbed, then once more, killed in the middle of its last phase."""
+    result = os.path.join(work, "result.json")
+    undisturbed = finished(os.path.join(work, f"{method}-undisturbed"), result, method)
+    folder = os.path.join(work, method)
+    _, status = os.waitpid(in_child(folder, f"phase:{len(undisturbed['history']) - 1}", method=method), 0)
+    killed = os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
+    return {"undisturbed": undisturbed, "resumed": finished(folder, result, method), "killed": killed}
+
+
+def main(work, *methods):
     torch.set_num_threads(1)
     trainer.CHECKPOINT_SECONDS = 0.0
-    undisturbed = train(os.path.join(work, "undisturbed"))
+    if methods:
+        print(json.dumps({method: kill_in_last_phase(work, method) for method in methods}))
+        return
+    result = os.path.join(work, "result.json")
+    undisturbed = finished(os.path.join(work, "undisturbed"), result)
     folder = os.path.join(work, "killed")
     plans = [
         "step:5",
@@ -128,16 +166,15 @@ def main(work):
     ]
     deaths = 0
     for plan in [*plans, "wait:0.35", "step:20", "after-rename:2", "wait:0.6"]:
-        pid = os.fork()
-        if pid == 0:
-            child(folder, plan)
+        pid = in_child(folder, plan)
         if plan.startswith("wait"):
             time.sleep(float(plan.partition(":")[2]))
             os.kill(pid, signal.SIGKILL)
         _, status = os.waitpid(pid, 0)
         deaths += os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
-    print(json.dumps({"undisturbed": undisturbed, "resumed": train(folder), "deaths": deaths}))
+    resumed = finished(folder, result)
+    print(json.dumps({"undisturbed": undisturbed, "resumed": resumed, "deaths": deaths}))
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(*sys.argv[1:])

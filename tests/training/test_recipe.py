@@ -82,6 +82,7 @@ def test_a_recipe_cannot_be_changed_in_place():
         ({"clip_norm": 0.0}, "clip_norm"),
         ({"patience": 0}, "patience"),
         ({"betas": (0.9,)}, "betas must be two numbers"),
+        ({"betas": 0.9}, "betas must be a list of numbers, got 0.9"),
         ({"flip": "yes"}, "flip must be true or false"),
         ({"schedule": "step"}, "needs milestones"),
         ({"keep": "ema"}, "needs an ema decay"),

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import numpy as np
 from torch import Tensor, nn
 
-from noisegate.errors import UnknownNameError
+from noisegate.errors import InputError, UnknownNameError
+from noisegate.objectives import Objective, objective_parameters
 
 if TYPE_CHECKING:
     from noisegate.fitted import Fitted
@@ -95,6 +98,42 @@ History = list[dict[str, float]]
 Phases = Generator[Phase, History, "Fitted"]
 
 
+def build_objective(
+    spec: str | type[Objective] | Objective | Mapping[str, Any],
+    n_classes: int,
+    *,
+    allowed: Sequence[str],
+    method: str,
+    why: str,
+) -> Objective:
+    """The objective a method trains its networks on, or a refusal by name where the two make no sense together.
+
+    Parameters
+    ----------
+    spec : str, type of Objective, Objective, or mapping
+        The name of a class, a class, an instance, whose copy is used, or what its `to_dict` gave.
+    allowed : sequence of str
+        Names of the classes that make sense.
+    method, why : str
+        Whose refusal it is, and the reason: "it selects labels by their small cost".
+    """
+    if isinstance(spec, str) and spec not in Objective.classes:
+        raise UnknownNameError("objective", spec, Objective.classes)
+    kind = Objective.classes[spec] if isinstance(spec, str) else spec
+    kind = Objective.from_dict(kind) if isinstance(kind, Mapping) else kind
+    name = kind.__name__ if isinstance(kind, type) else type(kind).__name__
+    if name not in allowed:
+        raise InputError(f"{method} does not go with {name}: {why}; it goes with {', '.join(allowed)}")
+    if isinstance(kind, type):
+        lacking = [k for k, v in objective_parameters(kind).items() if v is inspect.Parameter.empty]
+        if lacking:
+            raise InputError(f"{name} needs its {', '.join(lacking)}: hand {method} an instance of it")
+        return kind(n_classes)
+    if kind.n_classes != n_classes:
+        raise InputError(f"{method} was given {name} for {kind.n_classes} classes, the data has {n_classes}")
+    return copy.deepcopy(kind)
+
+
 class Method(ABC):
     """How a noisy dataset becomes a classifier.
 
@@ -122,6 +161,11 @@ class Method(ABC):
         replays it.
         """
 
+    @property
+    def title(self) -> str:
+        """What progress calls it."""
+        return type(self).__name__
+
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """The parameters by name, as in scikit-learn."""
         return {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}  # type: ignore[arg-type]
@@ -137,7 +181,7 @@ class Method(ABC):
 
     def settings(self) -> dict[str, Any]:
         """The class and the parameters as plain data, for results and model files."""
-        return {"class": type(self).__name__, **self.get_params()}
+        return {"class": type(self).__name__} | {k: _plain(v) for k, v in self.get_params().items()}
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, Any]) -> Method:
@@ -150,3 +194,12 @@ class Method(ABC):
 
     def __sklearn_clone__(self) -> Method:
         return copy.deepcopy(self)
+
+
+def _plain(value: Any) -> Any:
+    """Matrices as nested lists and objectives as dicts, so that settings survive JSON and `from_settings`."""
+    if isinstance(value, Objective):
+        return value.to_dict()
+    if isinstance(value, type) and issubclass(value, Objective):
+        return value.__name__
+    return value.tolist() if isinstance(value, Tensor | np.ndarray | np.generic) else value

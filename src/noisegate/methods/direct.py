@@ -55,15 +55,14 @@ class Plain(Method):
         self.objective: type[Objective] | Objective = objective
         self.params = params
         if isinstance(objective, Objective) and params:
-            raise InputError(
-                f"{self._name()} is built already: give it its parameters when it is constructed"
-            )
+            raise InputError(f"{self.title} is built already: give it its parameters when it is constructed")
         self._refuse_unknown(params)
 
     def _kind(self) -> type[Objective]:
         return self.objective if isinstance(self.objective, type) else type(self.objective)
 
-    def _name(self) -> str:
+    @property
+    def title(self) -> str:
         return self._kind().__name__
 
     def _parameters(self) -> dict[str, Any]:
@@ -77,7 +76,7 @@ class Plain(Method):
     def _refuse_unknown(self, params: dict[str, Any]) -> None:
         for name in params:
             if name not in self._parameters():
-                raise UnknownNameError(f"parameter of {self._name()}", name, self._parameters())
+                raise UnknownNameError(f"parameter of {self.title}", name, self._parameters())
 
     def set_params(self, **params: Any) -> Method:
         if "objective" in params:
@@ -89,10 +88,10 @@ class Plain(Method):
     def settings(self) -> dict[str, Any]:
         params = self.objective.settings() if isinstance(self.objective, Objective) else self.params
         own = {name: params[name] for name in self._parameters() if name in params}
-        return {"class": "Plain", "objective": self._name(), **own}
+        return {"class": "Plain", "objective": self.title, **own}
 
     def __repr__(self) -> str:
-        return f"Plain({', '.join([self._name(), *(f'{k}={v!r}' for k, v in self.params.items())])})"
+        return f"Plain({', '.join([self.title, *(f'{k}={v!r}' for k, v in self.params.items())])})"
 
     def phases(self, job: Job) -> Phases:
         objective = self._build(job.n_classes)

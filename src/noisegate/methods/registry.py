@@ -51,14 +51,19 @@ def register(name: str, summary: str, paper: str) -> Callable[[type[Method]], ty
     return add
 
 
-def register_objective(name: str, objective: type[Objective], paper: str, **fixed: Any) -> None:
-    """Give plain training on an objective a name; `fixed` are parameters that differ from its defaults."""
+def register_objective(
+    name: str, objective: type[Objective], paper: str, *, summary: str | None = None, **fixed: Any
+) -> None:
+    """Give plain training on an objective a name; `fixed` are parameters that differ from its defaults.
+
+    `summary` tells several names of one objective apart; by default it is the objective's own.
+    """
 
     def build(**params: Any) -> Method:
         return Plain(objective, **{**fixed, **params})
 
     defaults = {**objective_parameters(objective), **fixed}
-    METHODS[name] = MethodEntry(name, objective.summary, paper, build, defaults)
+    METHODS[name] = MethodEntry(name, summary or objective.summary, paper, build, defaults)
 
 
 def get(method: str | Method | Objective | type[Objective], **params: Any) -> Method:

@@ -44,7 +44,10 @@ class Prepared(nn.Module):
         return self.network(self.prepare(x))
 
     def prepare(self, x: Tensor) -> Tensor:
-        """Raw inputs as standardised numbers of the network's own precision."""
+        """Raw inputs as standardised numbers of the network's own precision.
+
+        A method that mixes inputs mixes these, and hands them to `self.network`: raw pixels are bytes.
+        """
         dtype = next((p.dtype for p in self.network.parameters()), torch.float32)
         if x.dtype == torch.uint8:
             x = x.to(dtype) / 255

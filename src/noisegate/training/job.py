@@ -62,7 +62,7 @@ class Job:
             return shape
         return (shape[0], min(shape[1], self.recipe.crop_to), min(shape[2], self.recipe.crop_to))
 
-    def network(self, outputs: Objective | int) -> nn.Module:
+    def network(self, outputs: Objective | int) -> Prepared:
         """A fresh network on the device, behind its input preparation.
 
         Parameters

@@ -100,8 +100,10 @@ class Recipe:
     precision: str = "fp32"
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "betas", tuple(self.betas))
-        object.__setattr__(self, "milestones", tuple(self.milestones))
+        for name in ("betas", "milestones"):
+            if not isinstance(getattr(self, name), tuple | list):
+                raise InputError(f"recipe: {name} must be a list of numbers, got {getattr(self, name)!r}")
+            object.__setattr__(self, name, tuple(getattr(self, name)))
         for name, known in CHOICES.items():
             if getattr(self, name) not in known:
                 raise UnknownNameError(name, getattr(self, name), known)
@@ -206,13 +208,13 @@ _RANGES: dict[str, tuple[Callable[[float | None], bool], str]] = {
 def auto_recipe(n_rows: int, input_shape: tuple[int, ...]) -> Recipe:
     """A recipe that works without tuning: enough updates for the size of the data.
 
-    Batches of a sixteenth of the rows, at least 8 and at most 128; about 1,500 updates, in at least 20 epochs
+    Batches of a sixteenth of the rows, at least 8 and at most 128; about 1,000 updates, in at least 20 epochs
     (30 for images) and at most 100; a cosine schedule. Adam for vectors and grey images; nesterov SGD with
     weight decay, crops and flips for colour images.
     """
     batch_size = min(128, max(8, n_rows // 16))
     steps_per_epoch = max(1, n_rows // batch_size)
-    epochs = min(100, max(20 if len(input_shape) == 1 else 30, math.ceil(1500 / steps_per_epoch)))
+    epochs = min(100, max(20 if len(input_shape) == 1 else 30, math.ceil(1000 / steps_per_epoch)))
     recipe = Recipe(epochs=epochs, batch_size=batch_size, lr=3e-3, schedule="cosine")
     if len(input_shape) == 1 or input_shape[0] == 1:
         return recipe

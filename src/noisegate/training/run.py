@@ -101,7 +101,7 @@ def train(
     started = time.perf_counter()
     try:
         run = Training(chosen, job, folder=store, evidence=evidence, evaluate_every=evaluate_every)
-        label = method if isinstance(method, str) else type(chosen).__name__
+        label = method if isinstance(method, str) else chosen.title
         with progress_bar(label, progress) as show:
             for epoch in run:
                 show(epoch)
