@@ -61,7 +61,7 @@ def test_the_numbers_are_those_of_training_again(finished):
     assert results["digits"]["n_wrong"] == wrong
     assert wrong / len(data.train) == pytest.approx(0.4, abs=0.04)
     assert results["digits"]["label_sha256"] == ng.noise.label_hash(data.train.y)
-    fitted = ng.train(data, "ln", "mlp", {"epochs": 6, "batch_size": 128, "lr": 1e-3}, seed=1, device="cpu")
+    fitted = ng.train(data, "ln", "mlp", ng.Recipe(epochs=6), seed=1, device="cpu")
     again = results["digits"]["methods"]["ln"]
     assert again["accuracy"] == pytest.approx(fitted.metrics["test_accuracy"], abs=0.01)
     assert again["memorised"] == pytest.approx(fitted.metrics["train_memorised"] * wrong, abs=0.02 * wrong)

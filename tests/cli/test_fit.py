@@ -36,7 +36,7 @@ def test_it_says_what_was_done(call, table, tmp_path):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (["--method", "lm"], "unknown method 'lm'; did you mean 'ln'?"),
+        (["--method", "lnn"], "unknown method 'lnn'; did you mean 'ln'"),
         (["--param", "temprature=1"], "did you mean 'temperature'"),
         (["--param", "temperature=hot"], "--param temperature expects a number"),
         (["--recipe", "epoch=3"], "did you mean 'epochs'"),

@@ -27,7 +27,6 @@ def test_other_forms_are_refused(items, words):
         ("hot", 1.0, "a number"),
         (True, 1.0, "a number"),
         (1, True, "true or false"),
-        (3, "full", "a word"),
         (0.9, [0.9, 0.999], "a list"),
     ],
 )
@@ -39,3 +38,6 @@ def test_the_kind_of_the_default_is_asked_for(value, default, words):
 def test_values_of_the_right_kind_pass():
     values = {"a": 1, "b": False, "c": "x", "d": [1], "unknown": object()}
     check_kinds(values, {"a": 0.5, "b": True, "c": "y", "d": (2,)}, "--param")
+    check_kinds(
+        {"noise_rate": 0.3, "transition": [[1]]}, {"noise_rate": "estimate", "transition": "estimate"}, "-"
+    )

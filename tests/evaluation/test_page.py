@@ -71,10 +71,9 @@ def test_everything_is_there_once_and_in_order():
         ("pre", "noisegate demo"),
         ("dt", "seed"),
         ("dd", "0"),
-        ("caption", "Both."),
         *[("th", name) for name in ("method", "accuracy", "wrong")],
         *[("td", cell) for cell in ("ce", "0.5", "1 of 2", "ln", "0.75", "0 of 2")],
-        *[("figcaption", text) for text in ("A map", "left", "right")],
+        *[("figcaption", text) for text in ("Both.", "A map", "left", "right")],
     ]
     assert outline.texts[:-1] == expected
     assert outline.texts[-1][0] == "footer"

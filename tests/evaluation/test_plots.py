@@ -138,7 +138,7 @@ def test_reliability_agrees_with_scikit_learn_and_ece():
     np.testing.assert_allclose(dots.get_xdata(), confidence)
     np.testing.assert_allclose(dots.get_ydata(), accuracy)
     np.testing.assert_allclose([bar.get_height() for bar in ax.patches], accuracy)
-    assert ax.get_title(loc="left") == f"ln: calibration error {ece(probs, y, 10):.1%}"
+    assert ax.get_title(loc="left") == f"ln: ECE {ece(probs, y, 10):.1%}"
 
 
 def test_reliability_with_certain_predictions():

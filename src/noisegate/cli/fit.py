@@ -57,7 +57,8 @@ def run(asked: Fit) -> Fitted:
     check_kinds({k: v for k, v in asked.recipe.items() if v is not None}, Recipe().to_dict(), "--recipe")
     fitted = train(
         data,
-        methods.get(asked.method, **asked.params),
+        # By its name where that says it all: progress shows it.
+        methods.get(asked.method, **asked.params) if asked.params else asked.method,
         asked.network,
         asked.recipe,
         asked.seed,

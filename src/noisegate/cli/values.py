@@ -11,7 +11,6 @@ from noisegate.errors import InputError
 _KINDS: tuple[tuple[type | tuple[type, ...], type | tuple[type, ...], str], ...] = (
     (bool, bool, "true or false"),
     ((int, float), (int, float), "a number"),
-    (str, str, "a word"),
     ((list, tuple), list, "a list such as [1, 2]"),
 )
 
@@ -46,7 +45,10 @@ def key_values(items: Sequence[str] | None, flag: str) -> dict[str, Any]:
 
 
 def check_kinds(values: Mapping[str, Any], defaults: Mapping[str, Any], flag: str) -> None:
-    """Refuse a word where the default is a number, and the like; unknown names are left to others."""
+    """Refuse a word where the default is a number, and the like; unknown names are left to others.
+
+    Where the default is a word, anything goes: noise_rate="estimate" may be a number, and who takes it checks it.
+    """
     for name, value in values.items():
         default = defaults.get(name)
         for kind, accepted, words in _KINDS:

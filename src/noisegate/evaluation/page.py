@@ -46,9 +46,8 @@ p, ul { max-width: 46rem; margin: .6rem 0; }
 p.lead { font-size: 1.1rem; color: var(--soft); }
 code, pre { font: .92em/1.5 ui-monospace, "SF Mono", Menlo, Consolas, "DejaVu Sans Mono", monospace; }
 pre { background: var(--shade); border-radius: 6px; padding: .7rem 1rem; overflow-x: auto; }
-.scroll { overflow-x: auto; margin: 1rem 0; }
+.scroll { overflow-x: auto; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
-caption { caption-side: bottom; text-align: left; color: var(--soft); font-size: .9rem; padding-top: .4rem; }
 th, td { text-align: left; padding: .45rem 1.1rem .45rem 0; border-bottom: 1px solid var(--line);
   vertical-align: top; }
 th { font-weight: 600; color: var(--soft); border-bottom-width: 2px; }
@@ -60,6 +59,7 @@ dd { margin: 0; overflow-wrap: anywhere; }
 .figures { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(22rem, 100%), 1fr));
   gap: 1.25rem; margin: 1.25rem 0; align-items: start; }
 figure { margin: 0; break-inside: avoid; }
+figure.table { margin: 1rem 0; break-inside: auto; }
 figure img { display: block; width: 100%; height: auto; background: #fff; border: 1px solid var(--line);
   border-radius: 6px; padding: .4rem; }
 figcaption { color: var(--soft); font-size: .92rem; margin-top: .45rem; max-width: 46rem; }
@@ -142,9 +142,9 @@ class Page:
             [_row("th", header, aligned)] if not cells else [f"<thead>{_row('th', header, aligned)}</thead>"]
         )
         lines += [_row("td", row, aligned) for row in cells]
-        if caption:
-            lines.insert(0, f"<caption>{_escape(caption)}</caption>")
-        return self._add('<div class="scroll"><table>\n' + "\n".join(lines) + "\n</table></div>")
+        note = f"\n<figcaption>{_escape(caption)}</figcaption>" if caption else ""
+        drawn = '<div class="scroll"><table>\n' + "\n".join(lines) + "\n</table></div>"
+        return self._add(f'<figure class="table">\n{drawn}{note}\n</figure>')
 
     def figure(self, picture: Figure | bytes, caption: str, *, alt: str | None = None) -> Page:
         """A figure as wide as the page; `alt` is for those who cannot see it, the caption by default."""

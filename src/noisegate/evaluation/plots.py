@@ -35,9 +35,23 @@ RIGHT, WRONG, INK, FAINT = "#00795A", "#B94700", "#222222", "#DDDDDD"
 _DASHES = ("-", "--", ":", "-.")
 # The order fixes the colour of a method for good: add new names at the end.
 _METHODS = (
-    *("ce", "ln", "ls", "gce", "bi-tempered", "het", "het-tau", "fc", "bc", "nan", "bootstrap", "het-full"),
-    *("forward", "backward", "reweight", "t-revision", "co-teaching", "decoupling", "mentornet", "mixup"),
-    *("distillation", "causalnl"),
+    *(
+        "ce",
+        "ln",
+        "ls",
+        "gce",
+        "elr",
+        "mixup",
+        "co-teaching",
+        "bi-tempered",
+        "het",
+        "het-tau",
+        "fc",
+        "bc",
+        "nan",
+    ),
+    *("bootstrap", "het-full", "forward", "backward", "reweight", "t-revision", "decoupling", "mentornet"),
+    *("distillation", "causalnl", "dividemix"),
 )
 
 
@@ -140,7 +154,9 @@ def learning_curves(
     ax.xaxis.set_major_locator(MaxNLocator(integer=True))
     ax.margins(x=0.02)
     _dress(ax, title=title, x="epoch", y=ylabel)
-    ax.legend(frameon=False, fontsize=9.5)
+    # A long legend would lie on the lines.
+    beside: dict[str, Any] = {"loc": "upper left", "bbox_to_anchor": (1.01, 1.0)} if len(curves) > 5 else {}
+    ax.legend(frameon=False, fontsize=9.5, **beside)
     return _figure_of(ax)
 
 
@@ -265,7 +281,7 @@ def reliability(
     ax.set_ylim(0, 1.02)
     for axis in (ax.xaxis, ax.yaxis):
         axis.set_major_formatter(PercentFormatter(1.0, decimals=0))
-    note = f"calibration error {error:.1%}"
+    note = f"ECE {error:.1%}"
     _dress(ax, title=f"{title}: {note}" if title else note, x="confidence", y="accuracy")
     return _figure_of(ax)
 
@@ -307,7 +323,7 @@ def heat_map(
         whole = np.issubdtype(values.dtype, np.integer)
         for (i, j), value in np.ndenumerate(values):
             text = str(value) if whole else f"{100 * value:.0f}"
-            ink = "white" if value > 0.45 * top else INK
+            ink = "white" if value > 0.45 * top else (INK if text != "0" else "#AAAAAA")
             ax.text(j, i, text, ha="center", va="center", fontsize=8, color=ink)
     unit = "" if np.issubdtype(values.dtype, np.integer) else " (%)"
     _dress(ax, title=(title + unit) if title else None, x=columns, y=rows, grid=False)
