@@ -2,6 +2,8 @@
 
 import importlib.util
 import runpy
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -19,9 +21,18 @@ def test_the_plain_loop():
     ("name", "library"), [("lightning_module", "lightning"), ("huggingface_trainer", "transformers")]
 )
 def test_examples_with_other_libraries(name, library):
-    path = EXAMPLES / f"{name}.py"
+    # In a process of its own: what those libraries warn of when they are imported is not our concern.
+    done = subprocess.run(
+        [sys.executable, EXAMPLES / f"{name}.py"], capture_output=True, text=True, check=False
+    )
     if importlib.util.find_spec(library) is None:
-        with pytest.raises(SystemExit, match=f"needs .*: pip install {library}"):
-            runpy.run_path(path)
+        assert done.returncode == 1
+        assert f"pip install {library}" in done.stderr
     else:
-        assert runpy.run_path(path)["main"](epochs=25) > 0.8
+        assert done.returncode == 0, done.stderr
+        assert float(done.stdout.split()[-1]) > 0.8
+
+
+def test_causalnl_on_moons():
+    found = runpy.run_path(EXAMPLES / "causalnl_moons.py")["main"](seeds=1, epochs=4)
+    assert all(len(fits) == 1 and fits[0].metrics["test_accuracy"] > 0.3 for fits in found.values())

@@ -45,7 +45,7 @@ def test_csv_and_parquet_say_the_same_as_python(call, fitted_table, tmp_path, ta
     stored = json.loads((fitted_table / "model.json").read_text())
     x = ng.data.reader_from_dict(stored["reader"]).read(table)
     probs = ng.Fitted.load(fitted_table).predict_proba(x)
-    np.testing.assert_array_equal(parquet[["p_daisy", "p_rose"]].to_numpy(), probs)
+    np.testing.assert_allclose(parquet[["p_daisy", "p_rose"]].to_numpy(), probs, rtol=1e-12)
     csv = pd.read_csv(tmp_path / "p.csv")
     np.testing.assert_allclose(csv[["p_daisy", "p_rose"]], probs, rtol=1e-5)
     assert list(csv["label"]) == list(parquet["label"])

@@ -67,7 +67,7 @@ def train(folder, method=None):
     data = ng.data.load("digits", as_images=True).corrupt(ng.noise.Symmetric(0.4), seed=0).hold_out(0.2)
     if method is None:
         method, network = ThreePhases(), "lenet5"
-        recipe = ng.Recipe(epochs=3, batch_size=64, lr=2e-3, crop=1, flip=True)
+        recipe = ng.Recipe(epochs=6, batch_size=64, lr=2e-3, crop=1, flip=True)
     else:
         network, recipe = "mlp-32", ng.Recipe(epochs=3, batch_size=64, lr=2e-3)
     fitted = ng.train(data, method, network, recipe, 3, "cpu", folder=folder)
@@ -90,7 +90,7 @@ def die():
 def arm(plan):
     """Make this process kill itself at the n-th step, or before or after the n-th file is put in place."""
     kind, _, count = plan.partition(":")
-    left = [int(count)]
+    left = [int(float(count))]
 
     def counted(function, before):
         def wrapper(*args, **kwargs):
@@ -165,7 +165,7 @@ def main(work, *methods):
         "step:25",
     ]
     deaths = 0
-    for plan in [*plans, "wait:0.35", "step:20", "after-rename:2", "wait:0.6"]:
+    for plan in [*plans, "wait:0.25", "step:20", "after-rename:2", "wait:0.4"]:
         pid = in_child(folder, plan)
         if plan.startswith("wait"):
             time.sleep(float(plan.partition(":")[2]))

@@ -26,10 +26,10 @@ def killed(tmp_path_factory):
 
 def test_a_killed_run_ends_with_exactly_the_undisturbed_result(killed):
     _, result = killed
-    # All eleven attempts die, unless a machine is so quick that one ends before it is killed.
-    assert result["deaths"] >= 9
+    # All eleven attempts die, unless a machine is so quick that the last ones end before they are killed.
+    assert result["deaths"] >= 8
     assert result["resumed"] == result["undisturbed"]
-    assert [len(phase) for phase in result["resumed"]["history"]] == [3, 3, 3]
+    assert [len(phase) for phase in result["resumed"]["history"]] == [6, 6, 6]
 
 
 def test_no_half_files_are_left_that_anyone_reads(killed):
