@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -159,3 +160,16 @@ def predict(
     finally:
         for module, mode in zip((network, objective), modes, strict=True):
             module.train(mode)
+
+
+def given_labels(network: nn.Module, objective: Any, rows: Rows, y: Tensor) -> dict[str, float]:
+    """Accuracy of the clean-class prediction against given labels, and their mean log-likelihood."""
+
+    def read(outputs: Tensor) -> Tensor:
+        return torch.stack([objective.log_probs(outputs), objective.observed_log_probs(outputs)], 1)
+
+    clean, observed = predict(network, objective, rows, read=read).unbind(1)
+    likelihoods = observed.gather(1, y.unsqueeze(1)).squeeze(1)
+    smallest = math.log(torch.finfo(likelihoods.dtype).tiny)
+    values = [(clean.argmax(1) == y).double().mean(), likelihoods.clamp_min(smallest).double().mean()]
+    return dict(zip(("accuracy", "log_likelihood"), torch.stack(values).tolist(), strict=True))

@@ -6,7 +6,7 @@ import hashlib
 import json
 import platform
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +43,7 @@ def train(
     sample_weight: npt.ArrayLike | None = None,
     folder: str | Path | None = None,
     evaluate_every: int = 1,
+    evidence: Sequence[str] = ("test", "train"),
     progress: bool | None = None,
     on_epoch: Callable[[Epoch], None] | None = None,
 ) -> Fitted:
@@ -66,6 +67,8 @@ def train(
         Checkpoints go there; the same call after a kill goes on where it stopped, with the same result.
     evaluate_every : int
         Epochs between looks at clean labels, 0 for only at the end.
+    evidence : sequence of {"test", "train", "validation"}
+        Which clean labels those looks take in; at the end it is all that are known.
     progress : bool, optional
         A progress bar; by default if standard error is a terminal.
     on_epoch : function, optional
@@ -84,48 +87,119 @@ def train(
     >>> fitted.predict_proba(data.test.x).shape
     (450, 10)
     """
-    data = data if isinstance(data, Dataset) else from_arrays(*data)
-    chosen = methods.get(method)
-    ready = resolve_recipe(recipe, len(data.train), data.input_shape)
-    if data.validation is None and (ready.needs_validation or chosen.needs_validation):
-        if sample_weight is not None:
-            _, kept = held_out_rows(len(data.train), HELD_OUT, seed)
-            sample_weight = np.asarray(sample_weight)[kept]
-        data = data.hold_out(HELD_OUT, seed)
-    check_labels(data)
-    place = resolve_device(device)
-    job = make_job(data, network, ready, seed, place, sample_weight)
-    evidence = CleanEvidence(data, job.train)
-    record = describe_run(chosen, job, data)
-    store = None if folder is None else RunFolder(folder, record["identity"])
-    started = time.perf_counter()
-    try:
-        run = Training(chosen, job, folder=store, evidence=evidence, evaluate_every=evaluate_every)
-        label = method if isinstance(method, str) else chosen.title
-        with progress_bar(label, progress) as show:
-            for epoch in run:
-                show(epoch)
-                if on_epoch is not None:
-                    on_epoch(epoch)
-    finally:
-        if store is not None:
-            store.close()
-    return _finished(run, evidence, data, record, time.perf_counter() - started)
+    run = Run(
+        data,
+        method,
+        network,
+        recipe,
+        seed,
+        device,
+        sample_weight=sample_weight,
+        folder=folder,
+        evaluate_every=evaluate_every,
+        evidence=evidence,
+    )
+    label = method if isinstance(method, str) else run.method.title
+    with run, progress_bar(label, progress) as show:
+        for epoch in run:
+            show(epoch)
+            if on_epoch is not None:
+                on_epoch(epoch)
+    return run.fitted
 
 
-def _finished(
-    run: Training, evidence: CleanEvidence, data: Dataset, record: dict[str, Any], seconds: float
-) -> Fitted:
-    fitted = run.fitted
-    if fitted is None:
-        raise InputError(f"{type(run.method).__name__}.phases() must return a Fitted")
-    fitted.network.eval()
-    fitted.objective.eval()
-    fitted.history = run.histories
-    fitted.metrics = evidence(fitted.network, fitted.objective) | {"seconds": seconds}
-    fitted.classes = list(data.info.get("label_values", data.classes))
-    fitted.record = record
-    return fitted
+class Run:
+    """One run of `train`, an epoch at a time: iterate over it inside `with`, then read `fitted`.
+
+    The parameters are those of `train`. Everything is checked and loaded when it is made; nothing is trained
+    before the first epoch is asked for, so that several runs can be made first and advanced in turns.
+
+    Attributes
+    ----------
+    method : Method
+    data : Dataset
+        With the noisy validation rows that were held out, if they were.
+    record : dict
+        How the run came about: `identity`, `versions`, `hardware`.
+    """
+
+    def __init__(
+        self,
+        data: Dataset | tuple[npt.ArrayLike, npt.ArrayLike],
+        method: str | Method | Objective | type[Objective] = "ln",
+        network: NetworkSpec = "auto",
+        recipe: Recipe | Mapping[str, Any] | None = None,
+        seed: int = 0,
+        device: str | torch.device = "auto",
+        *,
+        sample_weight: npt.ArrayLike | None = None,
+        folder: str | Path | None = None,
+        evaluate_every: int = 1,
+        evidence: Sequence[str] = ("test", "train"),
+    ) -> None:
+        data = data if isinstance(data, Dataset) else from_arrays(*data)
+        self.method = methods.get(method)
+        ready = resolve_recipe(recipe, len(data.train), data.input_shape)
+        if data.validation is None and (ready.needs_validation or self.method.needs_validation):
+            if sample_weight is not None:
+                _, kept = held_out_rows(len(data.train), HELD_OUT, seed)
+                sample_weight = np.asarray(sample_weight)[kept]
+            data = data.hold_out(HELD_OUT, seed)
+        check_labels(data)
+        self.data = data
+        job = make_job(data, network, ready, seed, resolve_device(device), sample_weight)
+        self._evidence = CleanEvidence(data, job.train, job.validation, parts=evidence)
+        self.record = describe_run(self.method, job, data)
+        self._folder = None if folder is None else RunFolder(folder, self.record["identity"])
+        self._training = Training(
+            self.method,
+            job,
+            folder=self._folder,
+            evidence=self._evidence,
+            evaluate_every=evaluate_every,
+        )
+        self._seconds = 0.0
+        self._fitted: Fitted | None = None
+
+    def __enter__(self) -> Run:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._folder is not None:
+            self._folder.close()
+
+    def __iter__(self) -> Iterator[Epoch]:
+        epochs = iter(self._training)
+        while True:
+            started = time.perf_counter()
+            try:
+                epoch = next(epochs)
+            except StopIteration:
+                break
+            finally:
+                self._seconds += time.perf_counter() - started
+            yield epoch
+        self._finish()
+
+    def _finish(self) -> None:
+        fitted = self._training.fitted
+        if fitted is None:
+            raise InputError(f"{type(self.method).__name__}.phases() must return a Fitted")
+        fitted.network.eval()
+        fitted.objective.eval()
+        fitted.history = self._training.histories
+        metrics = self._evidence.everything(fitted.network, fitted.objective)
+        fitted.metrics = metrics | {"seconds": self._seconds}
+        fitted.classes = list(self.data.info.get("label_values", self.data.classes))
+        fitted.record = self.record
+        self._fitted = fitted
+
+    @property
+    def fitted(self) -> Fitted:
+        """The classifier, once the iteration is over."""
+        if self._fitted is None:
+            raise InputError("the run has not finished: iterate over it to the end first")
+        return self._fitted
 
 
 def resolve_recipe(

@@ -12,12 +12,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from noisegate.data.loader import Rows
 from noisegate.errors import DivergedError, InputError
 from noisegate.fitted import Fitted
 from noisegate.methods.base import Batch, History, Method, Phase
 from noisegate.training.checkpoint import RunFolder
-from noisegate.training.job import Job, predict
+from noisegate.training.job import Job, given_labels
 from noisegate.training.optimizers import build_optimizer
 from noisegate.training.randomness import seeded
 
@@ -163,7 +162,9 @@ class PhaseRun:
             network, objective = self.module.predictor()
             metrics = {}
             if self.job.validation is not None:
-                metrics = noisy_validation(network, objective, self.job.validation)
+                rows = self.job.validation
+                seen = given_labels(network, objective, rows, rows.y)
+                metrics = {f"validation_{name}": value for name, value in seen.items()}
                 self._remember(metrics[f"validation_{self.recipe.monitor}"])
             due = self.evaluate_every and (self.epoch + 1) % self.evaluate_every == 0
             if self.evidence is not None and due:
@@ -246,20 +247,6 @@ def _precision(name: str) -> Iterator[None]:
     finally:
         torch.set_float32_matmul_precision(before)
         torch.backends.cudnn.allow_tf32 = convolutions
-
-
-def noisy_validation(network: nn.Module, objective: Any, rows: Rows) -> dict[str, float]:
-    """Accuracy of the clean-class prediction and mean log-likelihood of the given labels."""
-
-    def read(outputs: Tensor) -> Tensor:
-        return torch.stack([objective.log_probs(outputs), objective.observed_log_probs(outputs)], 1)
-
-    clean, observed = predict(network, objective, rows, read=read).unbind(1)
-    likelihoods = observed.gather(1, rows.y.unsqueeze(1)).squeeze(1)
-    smallest = math.log(torch.finfo(likelihoods.dtype).tiny)
-    values = [(clean.argmax(1) == rows.y).double().mean(), likelihoods.clamp_min(smallest).double().mean()]
-    names = ("validation_accuracy", "validation_log_likelihood")
-    return dict(zip(names, torch.stack(values).tolist(), strict=True))
 
 
 class Training:
