@@ -90,3 +90,15 @@ def locked(folder: Path, doing: str) -> Iterator[None]:
                 f"another process is {doing} in {folder}; wait for it, or choose another folder"
             ) from None
         yield
+
+
+def is_locked(folder: Path) -> bool:
+    """Whether some process holds the lock of `folder`."""
+    path = Path(folder) / ".lock"
+    if not path.exists():
+        return False
+    try:
+        with locked(folder, "looking"):
+            return False
+    except BusyError:
+        return True

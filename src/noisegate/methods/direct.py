@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 from typing import Any
 
 from torch import Tensor, nn
@@ -86,8 +87,10 @@ class Plain(Method):
         return self
 
     def settings(self) -> dict[str, Any]:
-        params = self.objective.settings() if isinstance(self.objective, Objective) else self.params
-        own = {name: params[name] for name in self._parameters() if name in params}
+        # Defaults are written out: a result must say what it was made with, also when they change.
+        defaults = {k: v for k, v in self._parameters().items() if v is not inspect.Parameter.empty}
+        given = self.objective.settings() if isinstance(self.objective, Objective) else self.params
+        own = {k: v for k, v in (defaults | dict(given)).items() if k in self._parameters()}
         return {"class": "Plain", "objective": self.title, **own}
 
     def __repr__(self) -> str:

@@ -1,0 +1,1 @@
+"""Studies: declared grids of runs, resumable, with the papers' tables and figures."""

@@ -1,0 +1,146 @@
+"""Progress of a study: one live table where a person watches, plain lines where nobody does."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, TextIO
+
+from noisegate.studies.execute import Event
+
+if TYPE_CHECKING:
+    from noisegate.studies.runner import Plan
+
+#: Running runs the table shows at most.
+SHOWN = 20
+
+
+def clock(seconds: float) -> str:
+    """Seconds as people read them.
+
+    >>> clock(42.3), clock(754), clock(45_000)
+    ('42 s', '12 min 34 s', '12 h 30 min')
+    """
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s"
+    return f"{whole // 3600} h {whole % 3600 // 60} min"
+
+
+class Board:
+    """Call it with every event; use it in a `with` block.
+
+    Parameters
+    ----------
+    name : str
+        Of the study.
+    total, done, failed : int
+        Runs in all, those finished and those failed before it began.
+    seconds : float, optional
+        How long the rest is estimated to take, until there is something better.
+    stream : file, optional
+        Standard error by default; the table needs a terminal.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        total: int,
+        done: int = 0,
+        failed: int = 0,
+        seconds: float | None = None,
+        stream: TextIO | None = None,
+    ) -> None:
+        self.name, self.total, self.done, self.failed = name, total, done, failed
+        self.stream = sys.stderr if stream is None else stream
+        self.running: dict[str, tuple[Event, float]] = {}
+        self.trouble: list[str] = []
+        self._guess, self._began, self._finished = seconds, time.monotonic(), 0
+        self._live: Any = None
+
+    def __enter__(self) -> Board:
+        if self.stream.isatty():
+            from rich.console import Console
+            from rich.live import Live
+
+            console = Console(file=self.stream, markup=False, emoji=False, highlight=False)
+            self._live = Live(self._table(), console=console, refresh_per_second=4, transient=True)
+            self._live.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
+
+    def __call__(self, event: Event) -> None:
+        started = self.running.get(event.run.key, (event, time.monotonic()))[1]
+        if not event.final:
+            self.running[event.run.key] = (event, started)
+        else:
+            self.running.pop(event.run.key, None)
+            self._count(event, time.monotonic() - started)
+        if self._live is not None:
+            self._live.update(self._table())
+
+    def plan(self, plan: Plan) -> None:
+        """Take in what is known to be needed: a search adds runs, other processes finish some."""
+        self.total, self.done = plan.total, max(self.done, len(plan.finished))
+
+    def _count(self, event: Event, seconds: float) -> None:
+        if event.kind == "busy":
+            return
+        self._finished += 1
+        if event.kind == "finished":
+            self.done += 1
+            self._line(f"{event.run.label}: done in {clock(seconds)}")
+        else:
+            self.failed += 1
+            self.trouble.append(f"{event.run.label}: {event.kind}: {event.message}")
+            self._line(f"{event.run.label}: {event.kind}: {event.message}")
+
+    def _line(self, text: str) -> None:
+        if self._live is None:
+            left = self.left()
+            rest = "" if left is None else f", about {clock(left)} left"
+            print(f"[{self.done + self.failed}/{self.total}] {text}{rest}", file=self.stream, flush=True)
+
+    def left(self) -> float | None:
+        """Seconds left, by the pace so far, or by the estimate it was given."""
+        remaining = max(0, self.total - self.done - self.failed)
+        if self._finished:
+            return (time.monotonic() - self._began) / self._finished * remaining
+        return self._guess
+
+    def _table(self) -> Any:
+        from rich import box
+        from rich.table import Table
+        from rich.text import Text
+
+        left = self.left()
+        summary = f"{self.name}: {self.done} of {self.total} runs done, {len(self.running)} running"
+        summary += f", {self.failed} failed" if self.failed else ""
+        summary += "" if left is None else f", about {clock(left)} left"
+        table = Table(title=Text(summary), box=box.SIMPLE_HEAD, title_justify="left", pad_edge=False)
+        for column, side in (("run", "left"), ("epoch", "right"), ("accuracy", "right"), ("time", "right")):
+            table.add_column(column, justify=side)  # type: ignore[arg-type]
+        for event, started in list(self.running.values())[:SHOWN]:
+            table.add_row(Text(event.run.label), *_cells(event.progress), clock(time.monotonic() - started))
+        for text in self.trouble[-3:]:
+            table.add_row(Text(text), "", "", "")
+        return table
+
+
+def _cells(progress: Mapping[str, Any]) -> tuple[str, str]:
+    if "epoch" not in progress:
+        return "", ""
+    phase = progress.get("phase", "training")
+    where = f"{progress['epoch']}/{progress['n_epochs']}"
+    accuracy = progress.get("accuracy")
+    return (
+        where if phase == "training" else f"{phase} {where}",
+        "" if accuracy is None else f"{accuracy:.2%}",
+    )

@@ -1,0 +1,38 @@
+"""Engines: where the runs of a study are done."""
+
+from __future__ import annotations
+
+from noisegate.errors import InputError, UnknownNameError
+from noisegate.studies.engines.base import Context, Engine
+
+ENGINES = ("local", "ray")
+
+
+def build(
+    name: str, *, workers: int | None = None, address: str | None = None, shared: bool = True
+) -> Engine:
+    """The engine of a name.
+
+    Parameters
+    ----------
+    workers : int, optional
+        Runs at a time; by default as many as fit.
+    address : str, optional
+        Of a Ray cluster; by default one is started on this machine.
+    shared : bool
+        Whether the machines of a Ray cluster share the results folder; if not, results travel back.
+    """
+    if workers is not None and workers < 1:
+        raise InputError(f"workers must be at least 1, got {workers}")
+    if name == "local":
+        from noisegate.studies.engines.local import LocalEngine
+
+        return LocalEngine(workers)
+    if name == "ray":
+        from noisegate.studies.engines.ray import RayEngine
+
+        return RayEngine(address=address, workers=workers, shared=shared)
+    raise UnknownNameError("engine", name, ENGINES)
+
+
+__all__ = ["ENGINES", "Context", "Engine", "build"]

@@ -1,0 +1,337 @@
+"""One run of a study: load, corrupt, train, measure, store."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import functools
+import json
+import math
+import time
+import traceback
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from noisegate._files import locked, write_json
+from noisegate.data.dataset import Dataset, Split
+from noisegate.data.registry import lookup, root_folder
+from noisegate.errors import BusyError, DivergedError, InputError
+from noisegate.studies.store import Store
+from noisegate.studies.study import FORMAT, RunSettings, signature_accepts
+
+if TYPE_CHECKING:
+    from noisegate.fitted import Fitted
+    from noisegate.training.run import Run
+    from noisegate.training.trainer import Epoch
+
+PROGRESS_SECONDS = 1.0
+# A full or read-only disk, a quota: the next run would fail in the same way.
+_DISK = {errno.ENOSPC, errno.EROFS, errno.EDQUOT}
+
+
+# -- data ------------------------------------------------------------------------------------------
+
+
+def load_data(settings: RunSettings, root: str | Path | None = None) -> Dataset:
+    """The dataset of a run: loaded, cut to size, corrupted, with its noisy validation rows held out."""
+    options = dict(settings.data)
+    name = options.pop("name")
+    seed = settings.seed if signature_accepts(lookup(name).loader, "seed") else 0
+    data = _loaded(name, json.dumps(options, sort_keys=True), str(root_folder(root)), seed)
+    if settings.rows is not None and settings.rows < len(data.train):
+        order = np.random.default_rng([settings.seed, 0x0F]).permutation(len(data.train))
+        data = replace(data, train=data.train.take(np.sort(order[: settings.rows])))
+    if settings.noise is not None:
+        data = _corrupted(data, settings)
+    if settings.validation is not None and data.validation is None:
+        data = data.hold_out(settings.validation, settings.seed)
+    return data
+
+
+# Studies go through their runs dataset by dataset: two are enough.
+@functools.lru_cache(maxsize=2)
+def _loaded(name: str, options: str, root: str, seed: int) -> Dataset:
+    return lookup(name).load(root=root, seed=seed, **json.loads(options))
+
+
+def _corrupted(data: Dataset, settings: RunSettings) -> Dataset:
+    from noisegate import noise as noises
+
+    noise = noises.build(settings.noise or {})
+    data = data.corrupt(noise, settings.seed)
+    if settings.noisy_test and data.test is not None:
+        # Another stream than the training labels': the test rows must not repeat their draws.
+        x = data.test.x if isinstance(data.test.x, np.ndarray) else None
+        y = noise.corrupt(data.test.y, x, n_classes=data.n_classes, seed=settings.seed + 1_000_003)
+        data = replace(data, test=Split(data.test.x, y, data.test.y))
+    return data
+
+
+def known_rate(data: Dataset) -> float:
+    """The realised rate of wrong training labels, for protocols that hand it to a method."""
+    if data.train.clean is None:
+        raise InputError(
+            f"{data.name}: the clean training labels are not known, so the noise rate is not either; "
+            "give it as a number, or noise_rate=estimate"
+        )
+    return float(np.mean(data.train.y != data.train.clean))
+
+
+# -- one run ---------------------------------------------------------------------------------------
+
+
+class Execution:
+    """A run of a study under way: `with Execution(...) as e: for epoch in e: ...; e.conclude()`.
+
+    Entering takes the lock of the run's folder (BusyError if another process has it), loads the data and goes
+    on from a checkpoint if there is one.
+
+    Parameters
+    ----------
+    settings : RunSettings
+    store : Store
+    device : str
+    root : path, optional
+        Where data sets lie.
+    """
+
+    def __init__(
+        self, settings: RunSettings, store: Store, device: str = "auto", root: str | Path | None = None
+    ) -> None:
+        self.settings, self.store, self.device, self.root = settings, store, device, root
+        self._stack = contextlib.ExitStack()
+        self._told = 0.0
+
+    def __enter__(self) -> Execution:
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(locked(self.store.path(self.settings), "running this run"))
+            self.done = self.store.result(self.settings) is not None
+            if not self.done:
+                self._begin(stack)
+            self._stack = stack.pop_all()
+        return self
+
+    def _begin(self, stack: contextlib.ExitStack) -> None:
+        from noisegate.studies.memory import reset_peak
+
+        reset_peak(self.device)
+        self.started = time.perf_counter()
+        self.data = load_data(self.settings, self.root)
+        self.run: Run = stack.enter_context(self._make_run())
+
+    def _make_run(self) -> Run:
+        checkpoint = self.store.path(self.settings) / "checkpoint"
+        try:
+            return self._new_run(checkpoint)
+        except InputError:
+            if not checkpoint.exists():
+                raise
+            # Written by another version, or damaged: what it holds is lost, the run is not.
+            self.store.forget_progress(self.settings)
+            return self._new_run(checkpoint)
+
+    def _new_run(self, checkpoint: Path) -> Run:
+        from noisegate import methods
+        from noisegate.training.recipe import Recipe
+        from noisegate.training.run import Run
+
+        settings, params = self.settings, dict(self.settings.params)
+        if params.get("noise_rate") == "known":
+            params["noise_rate"] = known_rate(self.data)
+        return Run(
+            self.data,
+            methods.get(settings.method, **params),
+            self._network(),
+            Recipe.from_dict(settings.recipe),
+            settings.seed,
+            self.device,
+            folder=checkpoint,
+            evaluate_every=settings.evaluate_every,
+            evidence=settings.evidence,
+        )
+
+    def _network(self) -> Any:
+        if self.settings.weights is None:
+            return self.settings.network
+        from noisegate.networks.pretrained import pretrained
+
+        return pretrained(self.settings.network, root_folder(self.root) / self.settings.weights)
+
+    def __exit__(self, *error: Any) -> None:
+        self._stack.__exit__(*error)
+
+    def __iter__(self) -> Iterator[Epoch]:
+        if self.done:
+            return
+        for epoch in self.run:
+            self.tell(epoch)
+            yield epoch
+
+    def tell(self, epoch: Epoch) -> None:
+        """Write where the run is, at most once a second, for whoever watches the folder."""
+        if time.monotonic() - self._told < PROGRESS_SECONDS:
+            return
+        self._told = time.monotonic()
+        write_json(self.store.path(self.settings) / "progress.json", describe_epoch(epoch))
+
+    def conclude(self) -> None:
+        """Measure and store; nothing to do for a run that was there already."""
+        if self.done:
+            return
+        fitted = self.run.fitted
+        arrays, numbers = measure(self.settings, fitted, self.run.data)
+        self.store.save(self.settings, self._content(fitted, numbers), arrays)
+
+    def _content(self, fitted: Fitted, numbers: dict[str, float]) -> dict[str, Any]:
+        from noisegate.noise import label_hash
+        from noisegate.studies.memory import peak
+
+        train = self.run.data.train
+        history = [[finite(epoch) for epoch in phase] for phase in fitted.history]
+        metrics = finite({**fitted.metrics, **numbers})
+        metrics |= accuracies(history[-1], self.settings.recipe) if history and history[-1] else {}
+        wrong = train.wrong
+        return {
+            "format": FORMAT,
+            "noisegate": fitted.record["identity"]["noisegate"],
+            "key": self.settings.key,
+            "settings": self.settings.full(),
+            "seed": self.settings.seed,
+            "metrics": metrics,
+            "history": history,
+            "noise": {
+                "train_rate": None if wrong is None else float(wrong.mean()),
+                "labels_sha256": label_hash(train.y),
+            },
+            "rows": {"train": len(train), "validation": _count(self.run.data.validation)},
+            "versions": fitted.record["versions"],
+            "hardware": fitted.record["hardware"],
+            "device": str(next(fitted.network.parameters()).device),
+            "seconds": time.perf_counter() - self.started,
+            "train_seconds": sum(e.get("train_seconds", 0.0) for phase in history for e in phase),
+            "peak_memory": peak(self.device),
+        }
+
+
+def _count(split: Split | None) -> int:
+    return 0 if split is None else len(split)
+
+
+def finite(values: dict[str, float]) -> dict[str, float]:
+    """The finite ones: JSON has no others, and a metric that is not a number is none."""
+    return {name: value for name, value in values.items() if math.isfinite(value)}
+
+
+def accuracies(epochs: list[dict[str, float]], recipe: Any) -> dict[str, float]:
+    """The accuracies a reader may ask for, from the epochs of the last phase; see `Value`."""
+    found: dict[str, float] = {}
+    tested = [e for e in epochs if "test_accuracy" in e]
+    if tested:
+        accuracy = [e["test_accuracy"] for e in tested]
+        found["test_accuracy_last"] = accuracy[-1]
+        found["test_accuracy_last10"] = float(np.mean(accuracy[-10:]))
+        found["test_accuracy_oracle"] = max(accuracy)
+        scores = [e.get("validation_accuracy", -math.inf) for e in tested]
+        if max(scores) > -math.inf:
+            found["test_accuracy_best_validation"] = accuracy[int(np.argmax(scores))]
+    judged = [e for e in epochs if "validation_accuracy" in e]
+    if judged:
+        kept = judged[-1]
+        if recipe.get("keep") == "best":
+            name = f"validation_{recipe.get('monitor', 'accuracy')}"
+            kept = judged[int(np.argmax([e[name] for e in judged]))]
+        found |= {n: kept[n] for n in ("validation_accuracy", "validation_log_likelihood") if n in kept}
+    return found
+
+
+def describe_epoch(epoch: Epoch) -> dict[str, Any]:
+    """Where a run is, as plain data."""
+    seen = epoch.metrics.get("test_accuracy", epoch.metrics.get("validation_accuracy"))
+    return {
+        "phase": epoch.phase_name,
+        "epoch": epoch.epoch,
+        "n_epochs": epoch.n_epochs,
+        "accuracy": seen,
+        "loss": epoch.metrics.get("loss") if math.isfinite(epoch.metrics.get("loss", 0.0)) else None,
+    }
+
+
+def measure(settings: RunSettings, fitted: Fitted, data: Dataset) -> tuple[dict[str, Any], dict[str, float]]:
+    """What the probes say: arrays for figures, and plain numbers."""
+    from noisegate.studies import probes
+
+    arrays: dict[str, Any] = {}
+    numbers: dict[str, float] = {}
+    for described in settings.probes:
+        options = dict(described)
+        found = probes.get(options.pop("name"))(fitted, data, **options)
+        for name, value in found.items():
+            if isinstance(value, int | float):
+                numbers[name] = float(value)
+            else:
+                arrays[name] = np.asarray(value)
+    return arrays, numbers
+
+
+@dataclass(frozen=True)
+class Event:
+    """Something that happened to a run.
+
+    `kind` is "started", "epoch" (then `progress` says where it is), and in the end one of "finished", "busy"
+    (another process has it), "diverged" or "crashed" (then `message` says why).
+    """
+
+    kind: str
+    run: RunSettings
+    message: str = ""
+    progress: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def final(self) -> bool:
+        """Whether it is the last event of its run."""
+        return self.kind not in ("started", "epoch")
+
+
+def events(
+    settings: RunSettings, store: Store, device: str = "auto", root: str | Path | None = None
+) -> Iterator[Event]:
+    """Do one run, telling what happens.
+
+    What goes wrong with the run is stored with it; only what stops everything (Ctrl-C, a full disk) is raised.
+    """
+    yield Event("started", settings)
+    try:
+        with Execution(settings, store, device, root) as execution:
+            for epoch in execution:
+                yield Event("epoch", settings, progress=describe_epoch(epoch))
+            execution.conclude()
+    except Exception as error:
+        yield failed(settings, store, error)
+    else:
+        yield Event("finished", settings)
+
+
+def execute(
+    settings: RunSettings, store: Store, device: str = "auto", root: str | Path | None = None
+) -> Event:
+    """Do one run and return its last event."""
+    *_, last = events(settings, store, device, root)
+    return last
+
+
+def failed(settings: RunSettings, store: Store, error: Exception) -> Event:
+    """Store how a run failed, with the traceback of a crash; raise what is not the run's fault."""
+    if isinstance(error, BusyError):
+        return Event("busy", settings, str(error))
+    if isinstance(error, OSError) and error.errno in _DISK:
+        raise error
+    status = "diverged" if isinstance(error, DivergedError) else "crashed"
+    message = str(error) if status == "diverged" else f"{type(error).__name__}: {error}"
+    where = {"phase": error.phase, "epoch": error.epoch} if isinstance(error, DivergedError) else {}
+    lines = [] if where else traceback.format_exception(error)
+    store.fail(settings, status, message, traceback="".join(lines), **where)
+    return Event(status, settings, message)

@@ -1,0 +1,54 @@
+"""How much memory a run took at most, and how much there is."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+from pathlib import Path
+
+_STATUS, _CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
+
+
+def _on_gpu(device: str) -> bool:
+    import torch
+
+    return torch.cuda.is_available() and (device == "auto" or device.startswith("cuda"))
+
+
+def reset_peak(device: str) -> None:
+    """Begin to measure anew."""
+    import torch
+
+    if _on_gpu(device):
+        torch.cuda.reset_peak_memory_stats(None if device == "auto" else torch.device(device))
+    # Linux: sets the peak of resident memory to what it is now.
+    with contextlib.suppress(OSError):
+        _CLEAR.write_text("5")
+
+
+def peak(device: str) -> int:
+    """Bytes since `reset_peak`: of the GPU for runs there, else of the process."""
+    import torch
+
+    if _on_gpu(device):
+        return int(torch.cuda.max_memory_allocated(None if device == "auto" else torch.device(device)))
+    try:
+        line = next(line for line in _STATUS.read_text().splitlines() if line.startswith("VmHWM"))
+        return int(line.split()[1]) * 1024
+    except (OSError, StopIteration):
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def available() -> int:
+    """Bytes of main memory that could be taken now."""
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        return int(next(line for line in lines if line.startswith("MemAvailable")).split()[1]) * 1024
+    except (OSError, StopIteration):
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_AVPHYS_PAGES")
+
+
+def cores() -> int:
+    """Processors this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

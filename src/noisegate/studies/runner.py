@@ -1,0 +1,142 @@
+"""Doing a study: what is left to do, doing it, and how long it will take."""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from noisegate.data.registry import find, lookup, root_folder
+from noisegate.errors import MissingDataError
+from noisegate.studies.engines.base import Context, Engine
+from noisegate.studies.execute import Event
+from noisegate.studies.results import Results
+from noisegate.studies.store import Result, Store
+from noisegate.studies.study import RunSettings, Study
+
+FAILED = ("diverged", "crashed")
+#: Seconds between two looks at runs that other processes do.
+POLL = 1.0
+
+
+@dataclass
+class Plan:
+    """The runs of a study by status."""
+
+    finished: list[RunSettings] = field(default_factory=list)
+    new: list[RunSettings] = field(default_factory=list)
+    running: list[RunSettings] = field(default_factory=list)
+    failed: list[RunSettings] = field(default_factory=list)
+
+    @property
+    def total(self) -> int:
+        """How many there are."""
+        return len(self.finished) + len(self.new) + len(self.running) + len(self.failed)
+
+
+def plan(results: Results) -> Plan:
+    """Sort the runs known to be needed by their status."""
+    sorted_ = Plan()
+    for run in results.planned():
+        status = results.store.status(run)
+        getattr(sorted_, "failed" if status in FAILED else status).append(run)
+    return sorted_
+
+
+def check_data(study: Study, root: str | None) -> None:
+    """Refuse to start while a dataset is not on disk; the error says how to fetch it."""
+    for name in dict.fromkeys(str(cell.settings.data["name"]) for cell in study):
+        source = lookup(name).source
+        if source is None:
+            continue
+        try:
+            find(name, source, root_folder(root))
+        except MissingDataError as error:
+            others = [
+                f"{cell.group} {cell.column}".strip() for cell in study if cell.settings.data["name"] != name
+            ]
+            leave = "; or leave it out: name the other rows or columns by --rows, --columns" if others else ""
+            raise MissingDataError(f"{study.name} needs {error}{leave}") from None
+
+
+def do(
+    results: Results,
+    engine: Engine,
+    context: Context,
+    *,
+    retry: bool = False,
+    watch: Callable[[Event], None] = lambda event: None,
+    planned: Callable[[Plan], None] = lambda plan: None,
+) -> Plan:
+    """Do every run that is not done; return what became of them.
+
+    Runs that another process is doing are waited for; where that process dies they are done here. Failed runs
+    are left alone unless `retry`. `planned` is called with what is known now, again where a search adds runs.
+    """
+    tried: set[str] = set()
+    while True:
+        now = plan(results)
+        planned(now)
+        if retry:
+            again = [run for run in now.failed if run.key not in tried]
+            for run in again:
+                results.store.forgive(run)
+            now.new += again
+        todo = [run for run in now.new if run.key not in tried]
+        if todo:
+            for event in engine.run(todo, context):
+                if event.final and event.kind != "busy":
+                    tried.add(event.run.key)
+                watch(event)
+        elif now.running:
+            time.sleep(POLL)
+            for run in now.running:
+                watch(Event("epoch", run, progress=results.store.progress(run) or {}))
+        else:
+            return now
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """How long runs will take, judged by similar ones that are done.
+
+    Attributes
+    ----------
+    seconds : float
+        Of the runs that could be judged, one after the other.
+    unknown : int
+        Runs of which no similar one is done.
+    """
+
+    seconds: float
+    unknown: int
+
+
+def estimate(runs: Sequence[RunSettings], store: Store) -> Estimate:
+    """Judge each run by the median of finished runs of its kind: first with its method, then with any."""
+    alike, similar = defaultdict(list), defaultdict(list)
+    for result in store.results():
+        kind = _kind(result.settings)
+        alike[(result.settings["method"]["name"], kind)].append(result.seconds)
+        similar[kind].append(result.seconds)
+    seconds, unknown = 0.0, 0
+    for run in runs:
+        full = run.full()
+        known = alike.get((run.method, _kind(full))) or similar.get(_kind(full))
+        if known:
+            seconds += float(np.median(known))
+        else:
+            unknown += 1
+    return Estimate(seconds, unknown)
+
+
+def _kind(full: dict[str, object]) -> str:
+    return repr([full[name] for name in ("data", "rows", "network", "recipe")])
+
+
+def total_seconds(found: Iterable[Result]) -> float:
+    """What the runs took together."""
+    return sum(result.seconds for result in found)

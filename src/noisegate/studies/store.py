@@ -1,0 +1,219 @@
+"""Results on disk: one folder a run, finished when its `result.json` is there."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from noisegate._files import is_locked, read_json, write_json
+from noisegate._version import __version__
+from noisegate.errors import DamagedFileError, InputError
+from noisegate.studies.study import FORMAT, RunSettings
+
+Arrays = Mapping[str, npt.NDArray[Any]]
+_FIELDS = {"format", "key", "settings", "metrics", "history", "seconds", "versions", "hardware"}
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a finished run left.
+
+    Attributes
+    ----------
+    settings : dict
+        The full settings.
+    metrics : dict of str to float
+        Of the final network; with the accuracies of the last, the best-noisy-validation and the oracle's epoch.
+    history : list of list of dict
+        One list a phase, one dict an epoch.
+    about : dict
+        Versions, hardware, seconds, peak memory in bytes, the realised noise.
+    """
+
+    key: str
+    settings: dict[str, Any]
+    metrics: dict[str, float]
+    history: list[list[dict[str, float]]]
+    about: dict[str, Any]
+
+    @property
+    def seed(self) -> int:
+        """The seed of the run."""
+        return int(self.settings["seed"])
+
+    @property
+    def seconds(self) -> float:
+        """How long it took."""
+        return float(self.about["seconds"])
+
+
+class Store:
+    """A folder of runs that several processes, also on several machines, may share.
+
+    Parameters
+    ----------
+    folder : path
+        Made if it is not there; one that another format of noisegate wrote is refused.
+
+    Attributes
+    ----------
+    set_aside : list of str
+        Damaged result files that were met and renamed; their runs count as not done.
+    """
+
+    def __init__(self, folder: str | Path) -> None:
+        self.folder = Path(folder)
+        self.set_aside: list[str] = []
+        self._known: dict[str, Result] = {}
+        mark = self.folder / "store.json"
+        if mark.exists():
+            self._check(mark)
+            return
+        if self.folder.exists() and not self.folder.is_dir():
+            raise InputError(f"expected a folder of results at {self.folder}, found a file")
+        if self.folder.is_dir() and any(self.folder.iterdir()):
+            raise InputError(
+                f"{self.folder} is not empty and not a folder of results (it has no store.json); name another"
+            )
+        write_json(mark, {"format": FORMAT, "noisegate": __version__})
+
+    def _check(self, mark: Path) -> None:
+        stored = read_json(mark)
+        found = stored.get("format") if isinstance(stored, dict) else None
+        if found != FORMAT:
+            version = stored.get("noisegate", "unknown") if isinstance(stored, dict) else "unknown"
+            raise InputError(
+                f"{self.folder} holds results in format {found!r} of noisegate {version}, this noisegate "
+                f"({__version__}) reads format {FORMAT}; use that version, or another folder"
+            )
+
+    def path(self, run: RunSettings | str) -> Path:
+        """The folder of a run."""
+        return self.folder / "runs" / (run if isinstance(run, str) else run.key)
+
+    # What there is.
+
+    def result(self, run: RunSettings | str) -> Result | None:
+        """The result of a run, or None; a damaged file is renamed, and told in `set_aside`."""
+        key = run if isinstance(run, str) else run.key
+        if key in self._known:
+            return self._known[key]
+        path = self.path(key) / "result.json"
+        if not path.exists():
+            return None
+        try:
+            result = _read_result(path, key)
+        except DamagedFileError as error:
+            self._set_aside(path, str(error))
+            return None
+        self._known[key] = result
+        return result
+
+    def _set_aside(self, path: Path, why: str) -> None:
+        aside = path.with_name(f"{path.name}.damaged-{int(time.time())}")
+        os.replace(path, aside)
+        self.set_aside.append(f"{why}; it was renamed to {aside.name} and its run counts as not done")
+
+    def arrays(self, run: RunSettings | str) -> dict[str, npt.NDArray[Any]]:
+        """What the probes of a run measured; empty where it had none."""
+        from noisegate.training.checkpoint import load_tree
+
+        path = self.path(run) / "arrays.safetensors"
+        if not path.exists():
+            return {}
+        return {name: np.asarray(value) for name, value in load_tree(path).items()}
+
+    def failure(self, run: RunSettings | str) -> dict[str, Any] | None:
+        """How a run failed: `status` "diverged" or "crashed", and `error`; None if it did not."""
+        path = self.path(run) / "failed.json"
+        if not path.exists():
+            return None
+        try:
+            return dict(read_json(path))
+        except (DamagedFileError, TypeError, ValueError):
+            return {"status": "crashed", "error": f"{path} is damaged"}
+
+    def status(self, run: RunSettings) -> str:
+        """ "finished", "diverged", "crashed", "running" (in some process), or "new"."""
+        if self.result(run) is not None:
+            return "finished"
+        failure = self.failure(run)
+        if failure is not None:
+            return str(failure["status"])
+        return "running" if is_locked(self.path(run)) else "new"
+
+    def progress(self, run: RunSettings) -> dict[str, Any] | None:
+        """Where a running run is: `epoch`, `n_epochs`, `phase`, `accuracy`."""
+        path = self.path(run) / "progress.json"
+        try:
+            return dict(read_json(path))
+        except (InputError, OSError, TypeError, ValueError):
+            return None
+
+    def results(self) -> list[Result]:
+        """Every finished run in the folder."""
+        folder = self.folder / "runs"
+        keys = sorted(p.name for p in folder.iterdir()) if folder.is_dir() else []
+        found = (self.result(key) for key in keys)
+        return [result for result in found if result is not None]
+
+    # Writing. The caller holds the lock of the run's folder.
+
+    def save(self, run: RunSettings, content: Mapping[str, Any], arrays: Arrays) -> Result:
+        """Store a result: the arrays first, `result.json` last; then what was needed to resume goes."""
+        folder = self.path(run)
+        folder.mkdir(parents=True, exist_ok=True)
+        if arrays:
+            import torch
+
+            from noisegate.training.checkpoint import save_tree
+
+            tensors = {name: torch.from_numpy(np.ascontiguousarray(v)) for name, v in arrays.items()}
+            save_tree(folder / "arrays.safetensors", tensors)
+        write_json(folder / "result.json", dict(content))
+        (folder / "failed.json").unlink(missing_ok=True)
+        self.forget_progress(run)
+        self._known.pop(run.key, None)
+        result = self.result(run)
+        if result is None:
+            raise DamagedFileError(f"{folder / 'result.json'} could not be read back: {self.set_aside[-1]}")
+        return result
+
+    def fail(self, run: RunSettings, status: str, error: str, **more: Any) -> None:
+        """Remember that a run diverged or crashed; it is tried again only on request."""
+        write_json(
+            self.path(run) / "failed.json",
+            {"status": status, "error": error, "settings": run.full(), "noisegate": __version__, **more},
+        )
+
+    def forgive(self, run: RunSettings) -> None:
+        """Let a failed run be tried again: a crashed one goes on where it was, a diverged one starts afresh."""
+        failure = self.failure(run)
+        if failure is not None and failure.get("status") == "diverged":
+            self.forget_progress(run)
+        (self.path(run) / "failed.json").unlink(missing_ok=True)
+
+    def forget_progress(self, run: RunSettings) -> None:
+        """Remove what a run needs only while it is under way."""
+        folder = self.path(run)
+        shutil.rmtree(folder / "checkpoint", ignore_errors=True)
+        (folder / "progress.json").unlink(missing_ok=True)
+
+
+def _read_result(path: Path, key: str) -> Result:
+    content = read_json(path)
+    if not isinstance(content, dict) or not _FIELDS <= set(content):
+        lacking = ", ".join(sorted(_FIELDS - set(content))) if isinstance(content, dict) else "everything"
+        raise DamagedFileError(f"{path} is not a result of a run (it lacks {lacking})")
+    if content["format"] != FORMAT or content["key"] != key:
+        raise DamagedFileError(f"{path} belongs to run {content['key']} in format {content['format']}")
+    about = {k: v for k, v in content.items() if k not in ("key", "settings", "metrics", "history")}
+    return Result(key, content["settings"], content["metrics"], content["history"], about)

@@ -1,0 +1,423 @@
+"""The words a study is declared in: settings of a run, cells of a table, values, figures, the study itself."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import inspect
+import itertools
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from noisegate.errors import InputError, UnknownNameError
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure as Picture
+
+    from noisegate.studies.results import Results
+
+#: Part of every key: raised when the meaning of stored results changes.
+FORMAT = 1
+
+Settings = Mapping[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunSettings:
+    """Everything that decides one run; two runs with the same settings are the same run.
+
+    Attributes
+    ----------
+    data : mapping
+        `name`, and what its loader takes.
+    method : str
+        A name of the registry.
+    params : mapping
+        Parameters of the method. `noise_rate="known"` stands for the realised rate of the training labels,
+        where a paper's protocol hands it to the method.
+    noise : mapping or None
+        `name`, and what the noise takes; None leaves the labels as they are.
+    network : str
+    weights : str or None
+        A file of pretrained weights below the data root; the last layer starts afresh.
+    recipe : mapping
+        Fields of a Recipe; those left out have its defaults.
+    validation : float, int or None
+        Share or number of training rows held out, with labels as noisy as training's.
+    noisy_test : bool
+        Corrupt the test labels too, for metrics on noisy labels; the clean ones stay beside them.
+    rows : int or None
+        Train on this many rows only, drawn by the seed.
+    evidence : tuple of str
+        Which clean labels each epoch's numbers take in: "test", "train", "validation".
+    evaluate_every : int
+        Epochs between two looks at them.
+    probes : tuple of mapping
+        What is measured on the trained network beyond its metrics: `name`, and what the probe takes.
+    seed : int
+        Decides label noise, validation rows, initial weights and batches.
+
+    Examples
+    --------
+    >>> run = RunSettings(data={"name": "digits"}, method="ce", network="mlp", recipe={"epochs": 2})
+    >>> run.key == run.replace(recipe={"epochs": 2, "batch_size": 128}).key
+    True
+    >>> run.key == run.replace(seed=1).key
+    False
+    """
+
+    data: Settings
+    method: str
+    network: str
+    recipe: Settings
+    params: Settings = field(default_factory=dict)
+    noise: Settings | None = None
+    weights: str | None = None
+    validation: float | int | None = 0.1
+    noisy_test: bool = False
+    rows: int | None = None
+    evidence: tuple[str, ...] = ("test",)
+    evaluate_every: int = 1
+    probes: tuple[Settings, ...] = ()
+    seed: int = 0
+
+    def replace(self, **changes: Any) -> RunSettings:
+        """A copy with some fields changed."""
+        return dataclasses.replace(self, **changes)
+
+    def full(self) -> dict[str, Any]:
+        """All settings as plain data, defaults of recipe and method written out."""
+        from noisegate import methods
+        from noisegate.training.recipe import Recipe
+
+        values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        values["recipe"] = Recipe.from_dict(self.recipe).to_dict()
+        values["method"] = {"name": self.method} | methods.get(self.method, **self.params).settings()
+        return json.loads(json.dumps({"format": FORMAT} | values))
+
+    @cached_property
+    def key(self) -> str:
+        """A hash of the full settings: the name of the run's folder."""
+        canonical = json.dumps(self.full(), sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(canonical.encode()).hexdigest()[:20]
+
+    @property
+    def label(self) -> str:
+        """A few words for people."""
+        noise = "" if self.noise is None else f" {_noise_words(self.noise)}"
+        return f"{self.data['name']}{noise} {self.method} seed {self.seed}"
+
+
+def _noise_words(noise: Settings) -> str:
+    values = [f"{v:g}" if isinstance(v, float) else str(v) for k, v in noise.items() if k != "name"]
+    return " ".join([str(noise["name"]), *values])
+
+
+@dataclass(frozen=True)
+class Number:
+    """A number of a paper: mean, and standard deviation where it gives one.
+
+    `mark` is what the paper prints with it: "bold", or stars of its test.
+    """
+
+    mean: float
+    std: float | None = None
+    mark: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cell:
+    """One place in a table, or one setting of a figure.
+
+    Attributes
+    ----------
+    row, column : str
+        Its labels, as the paper prints them.
+    group : str
+        A heading over several columns.
+    settings : RunSettings
+        With the paper's chosen hyper-parameters; the seed does not count.
+    paper : mapping of value name to Number
+    search : mapping of parameter to candidates
+        The paper's hyper-parameter grid.
+    """
+
+    row: str
+    column: str
+    settings: RunSettings
+    group: str = ""
+    paper: Mapping[str, Number] = field(default_factory=dict)
+    search: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+
+    def candidates(self) -> list[RunSettings]:
+        """The settings of every point of the grid; the paper's choice alone where there is no grid."""
+        names, grids = list(self.search), list(self.search.values())
+        points = [dict(zip(names, point, strict=True)) for point in itertools.product(*grids)]
+        return [self.settings.replace(params={**self.settings.params, **point}) for point in points]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Value:
+    """A number the table shows for every cell: the name of a metric, and how to print it.
+
+    Besides the metrics of the final network there are, of the last phase: `test_accuracy_last`,
+    `test_accuracy_best_validation` (at the epoch best by noisy validation accuracy), `test_accuracy_last10`
+    (mean over the last ten epochs) and `test_accuracy_oracle` (the best epoch by the clean test labels, which
+    nobody has in practice).
+    """
+
+    name: str = "test_accuracy"
+    title: str = "accuracy"
+    percent: bool = True
+    digits: int = 2
+    higher_is_better: bool = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class Selection:
+    """How a search chooses: the metric on noisy validation labels, and over which seeds it is averaged."""
+
+    metric: str = "validation_accuracy"
+    seeds: str = "first"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Figure:
+    """A picture drawn from stored results.
+
+    Attributes
+    ----------
+    name : str
+        Of its files.
+    draw : function (Results) -> matplotlib Figure
+        Raises InputError where the results it needs are not there yet.
+    caption : str
+    paper : str
+        What the paper's figure shows, in our words, to compare with.
+    """
+
+    name: str
+    draw: Callable[[Results], Picture]
+    caption: str
+    paper: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Smoke:
+    """The size that a laptop does in minutes: small data, a small network, few epochs.
+
+    `data=None` keeps the study's own data, network and recipe but for the epochs (toy problems). `noise` is for
+    data whose labels come wrong by themselves, which digits do not. `change` has the last word.
+    """
+
+    data: Settings | None = field(default_factory=lambda: {"name": "digits"})
+    network: str | None = "mlp-64"
+    rows: int | None = 400
+    epochs: int = 3
+    seeds: int = 2
+    recipe: Settings = field(default_factory=dict)
+    noise: Settings | None = None
+    change: Callable[[RunSettings], RunSettings] | None = None
+
+    def apply(self, settings: RunSettings) -> RunSettings:
+        """The settings at this size."""
+        kept = {k: v for k, v in settings.recipe.items() if k in ("keep", "monitor", "patience", "normalize")}
+        small = {"epochs": self.epochs, "batch_size": 32, "lr": 3e-3, **kept, **self.recipe}
+        if self.data is None:
+            small = {**settings.recipe, "epochs": self.epochs, **self.recipe}
+            settings = settings.replace(recipe=small)
+        else:
+            held = settings.validation
+            settings = settings.replace(
+                data=self.data,
+                network=self.network or settings.network,
+                weights=None,
+                recipe=small,
+                noise=settings.noise or self.noise,
+                rows=self.rows,
+                validation=0.1 if isinstance(held, int) and not isinstance(held, bool) else held,
+            )
+        return settings if self.change is None else self.change(settings)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Study:
+    """A declared grid of runs with a protocol, and what its report shows.
+
+    Attributes
+    ----------
+    name : str
+        PAPER-TABLE[-DATASET].
+    title : str
+    reference : str
+        Paper and place.
+    cells : tuple of Cell
+    values : tuple of Value
+        What the table shows for every cell; the first decides what is bold.
+    seeds : int
+        Repetitions; seeds are 0, 1, ...
+    compete : {"rows", "columns"}
+        Whether methods are rows, compared within a column, or the other way round.
+    bold : {"welch", "best", "none"}
+        "welch": every method without significant difference to the best one (5 %); "best": the best mean.
+    stars_against : str or None
+        The row that the others are tested against, paired by seed; stars mark p < .05, .01, .001.
+    select : Selection
+    notes : tuple of str
+        Where the protocol is our choice, or differs from the paper's words.
+    figures : tuple of Figure
+    smoke : Smoke
+    """
+
+    name: str
+    title: str
+    reference: str
+    cells: tuple[Cell, ...] = ()
+    values: tuple[Value, ...] = (Value(),)
+    seeds: int = 5
+    compete: str = "rows"
+    bold: str = "best"
+    stars_against: str | None = None
+    select: Selection = field(default_factory=Selection)
+    notes: tuple[str, ...] = ()
+    figures: tuple[Figure, ...] = ()
+    smoke: Smoke = field(default_factory=Smoke)
+    table: bool = True
+
+    @property
+    def rows(self) -> list[str]:
+        """Row labels, in order."""
+        return list(dict.fromkeys(cell.row for cell in self.cells))
+
+    @property
+    def columns(self) -> list[tuple[str, str]]:
+        """(group, column) labels, in order."""
+        return list(dict.fromkeys((cell.group, cell.column) for cell in self.cells))
+
+    def cell(self, row: str, column: str, group: str = "") -> Cell | None:
+        """The cell at a place, or None where the paper has none."""
+        place = (row, column, group)
+        return next((c for c in self.cells if (c.row, c.column, c.group) == place), None)
+
+    def runs(self, cell: Cell) -> list[RunSettings]:
+        """The cell's runs with the paper's hyper-parameters, one a seed."""
+        return [cell.settings.replace(seed=seed) for seed in range(self.seeds)]
+
+    def at_scale(self, scale: str) -> Study:
+        """The study itself ("paper"), or the size of a laptop ("smoke")."""
+        if scale not in ("paper", "smoke"):
+            raise UnknownNameError("scale", scale, ("paper", "smoke"))
+        if scale == "paper":
+            return self
+        small = self._each(self.smoke.apply)
+        return dataclasses.replace(small, seeds=min(self.seeds, self.smoke.seeds))
+
+    def _each(self, change: Callable[[RunSettings], RunSettings]) -> Study:
+        cells = tuple(dataclasses.replace(cell, settings=change(cell.settings)) for cell in self.cells)
+        return dataclasses.replace(self, cells=cells)
+
+    def with_seeds(self, seeds: int) -> Study:
+        """Another number of repetitions."""
+        if seeds < 1:
+            raise InputError(f"a study needs at least one seed, got {seeds}")
+        return dataclasses.replace(self, seeds=seeds)
+
+    def only(self, rows: Iterable[str] = (), columns: Iterable[str] = ()) -> Study:
+        """The cells in some rows and columns, named by label or method, in lower case with dashes.
+
+        >>> slug("Het-$\\\\tau$, Symmetric 40 %")
+        'het-tau-symmetric-40'
+        """
+        cells = self.cells
+        for kind, wanted, names in (("row", rows, _row_names), ("column", columns, _column_names)):
+            chosen = {slug(name) for name in wanted}
+            known = {name for cell in self.cells for name in names(cell)}
+            for name in sorted(chosen - known):
+                raise UnknownNameError(f"{kind} of {self.name}", name, known)
+            if chosen:
+                cells = tuple(cell for cell in cells if chosen & set(names(cell)))
+        if not cells and self.cells:
+            raise InputError(f"{self.name} has no cell in those rows and columns")
+        return dataclasses.replace(self, cells=cells)
+
+    def with_changes(self, changes: Mapping[str, Any]) -> Study:
+        """Change settings of all runs: "network", "recipe.epochs", "params.q", "noise.rate", "data.size", ...
+
+        An unknown one is refused by name. `params.x` reaches the methods that have an `x`.
+        """
+        study = self
+        for name, value in changes.items():
+            touched: list[bool] = []
+            study = study._each(lambda s, n=name, v=value, t=touched: _changed(s, n, v, t))  # type: ignore[misc]
+            if self.cells and not any(touched):
+                known = {p for cell in self.cells for p in _parameter_names(cell.settings.method)}
+                raise UnknownNameError("setting", name, [f"params.{p}" for p in known])
+        return study
+
+    def __iter__(self) -> Iterator[Cell]:
+        return iter(self.cells)
+
+
+def slug(text: str) -> str:
+    """Lower case, words joined by dashes, the rest left out."""
+    words = re.sub(r"\\(\w+)", r"\1", text.lower().replace("τ", "tau").replace("σ", "sigma"))
+    return "-".join(re.findall(r"[a-z0-9.]+", words.replace("$", "")))
+
+
+def _row_names(cell: Cell) -> tuple[str, ...]:
+    return slug(cell.row), cell.settings.method
+
+
+def _column_names(cell: Cell) -> tuple[str, ...]:
+    names = [slug(cell.column), slug(f"{cell.group} {cell.column}"), cell.settings.method]
+    return (*names, *([slug(cell.group)] if cell.group else []))
+
+
+_NESTED = ("recipe", "params", "noise", "data")
+_PLAIN = ("network", "weights", "validation", "rows", "evaluate_every", "noisy_test")
+
+
+def _parameter_names(method: str) -> list[str]:
+    from noisegate import methods
+
+    return list(methods.get(method).get_params())
+
+
+def _changed(settings: RunSettings, name: str, value: Any, touched: list[bool]) -> RunSettings:
+    where, _, key = name.partition(".")
+    if not key and where in _PLAIN:
+        touched.append(True)
+        return settings.replace(**{where: value})
+    if not key or where not in _NESTED:
+        raise UnknownNameError("setting", name, [*_PLAIN, *_known_names()])
+    if where == "params" and key not in _parameter_names(settings.method):
+        touched.append(False)
+        return settings
+    touched.append(True)
+    if where == "noise" and settings.noise is None:
+        return settings
+    changed = {**getattr(settings, where), key: value}
+    if where == "recipe":
+        from noisegate.training.recipe import Recipe
+
+        # Giving a length in steps unsets epochs and the other way round; unknown fields are refused.
+        other = {"epochs": "steps", "steps": "epochs"}.get(key)
+        changed = {k: v for k, v in changed.items() if k != other}
+        Recipe.from_dict(changed)
+    return settings.replace(**{where: changed})
+
+
+def _known_names() -> list[str]:
+    from noisegate.training.recipe import Recipe
+
+    fields = [f"recipe.{f.name}" for f in dataclasses.fields(Recipe)]
+    return [*fields, *(f"{where}.NAME" for where in _NESTED[1:])]
+
+
+def signature_accepts(function: Callable[..., Any], name: str) -> bool:
+    """Whether a function takes a keyword of that name."""
+    return name in inspect.signature(function).parameters

@@ -1,0 +1,168 @@
+"""Real processes: killed, interrupted, and beside each other."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from noisegate.studies import runner
+from noisegate.studies.engines import Context, build
+from noisegate.studies.results import Results
+from noisegate.studies.store import Store
+from noisegate.studies.study import Cell, RunSettings, Study
+
+TINY = RunSettings(
+    data={"name": "moons", "n": 80, "n_test": 40},
+    method="ce",
+    network="mlp-4",
+    recipe={"epochs": 2, "batch_size": 16},
+)
+
+
+def one_row(settings, seeds):
+    cell = Cell(row="CE", column="c", settings=settings)
+    return Study(name="tiny", title="Tiny", reference="none", cells=(cell,), seeds=seeds)
+
+
+def comparable(result):
+    history = [
+        [{k: v for k, v in epoch.items() if "seconds" not in k} for epoch in phase]
+        for phase in result.history
+    ]
+    return {k: v for k, v in result.metrics.items() if k != "seconds"}, history
+
+
+@pytest.fixture
+def context(tmp_path):
+    return Context(tmp_path / "results", None, "cpu")
+
+
+def test_two_processes_give_what_one_gives(context, tmp_path):
+    study = one_row(TINY, 5)
+    results = Results(study, Store(context.out))
+    seen = []
+    after = runner.do(results, build("local", workers=2), context, watch=seen.append)
+    assert len(after.finished) == 5
+    finals = [event.run.key for event in seen if event.final]
+    assert sorted(finals) == sorted(run.key for run in results.planned())
+    alone = Results(study, Store(tmp_path / "alone"))
+    runner.do(alone, build("local", workers=1), Context(tmp_path / "alone", None, "cpu"))
+    for run in results.planned():
+        assert comparable(results.store.result(run)) == comparable(alone.store.result(run))
+
+
+def test_a_killed_process_is_told_and_the_others_go_on(context):
+    study = one_row(TINY.replace(recipe={"epochs": 4000, "batch_size": 16}), 3)
+    results = Results(study, Store(context.out))
+    events = build("local", workers=2).run(results.planned(), context)
+    # Kill the process that does the first run, found by the lock it holds.
+    victim = None
+    for event in events:
+        if event.kind == "epoch" and event.run.seed == 0:
+            victim = event.run
+            break
+    os.kill(_holder(results.store.path(victim)), signal.SIGKILL)
+    crashed = next(event for event in events if event.final)
+    assert (crashed.kind, crashed.run.seed) == ("crashed", 0)
+    assert "signal 9" in crashed.message
+    assert "fewer --workers" in crashed.message
+    later = next(event for event in events if event.run.seed == 2)
+    assert later.kind == "started"
+    events.close()
+    assert results.store.status(victim) == "crashed"
+    # Closing the engine ended the others at once.
+    assert not _alive(results)
+
+
+def _holder(folder):
+    """The process that has the lock file of a run open."""
+    lock = os.stat(folder / ".lock").st_ino
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            opened = [os.stat(f"/proc/{pid}/fd/{fd}").st_ino for fd in os.listdir(f"/proc/{pid}/fd")]
+        except OSError:
+            continue
+        if lock in opened and int(pid) != os.getpid():
+            return int(pid)
+    raise LookupError(folder)
+
+
+def _alive(results):
+    return [run.seed for run in results.planned() if results.store.status(run) == "running"]
+
+
+SCRIPT = """
+import sys
+from pathlib import Path
+from noisegate.studies import runner
+from noisegate.studies.engines import Context, build
+from noisegate.studies.results import Results
+from noisegate.studies.store import Store
+from noisegate.studies.study import Cell, RunSettings, Study
+from noisegate.training import trainer
+
+if __name__ == "__main__":
+    out, epochs, workers = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
+    settings = RunSettings(data={"name": "moons", "n": 80, "n_test": 40}, method="ce", network="mlp-4",
+                           recipe={"epochs": epochs, "batch_size": 16})
+    study = Study(name="t", title="", reference="", cells=(Cell(row="CE", column="c", settings=settings),), seeds=3)
+    results = Results(study, Store(out))
+    runner.do(results, build("local", workers=workers), Context(out, None, "cpu"),
+              watch=lambda e: print(e.kind, e.run.seed, flush=True))
+    print("all", flush=True)
+"""
+
+
+@pytest.fixture
+def script(tmp_path):
+    path = tmp_path / "study.py"
+    path.write_text(SCRIPT)
+    return path
+
+
+def start(script, *arguments):
+    command = [sys.executable, str(script), *map(str, arguments)]
+    # One thread each: on a busy machine threads wait for each other at every step.
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    return subprocess.Popen(command, text=True, env=environment, **pipes)
+
+
+def test_a_killed_study_leaves_no_process_and_repeats_nothing(script, context):
+    epochs = 300
+    with start(script, context.out, epochs, 2) as victim:
+        next(line for line in victim.stdout if line.startswith("finished"))
+        victim.send_signal(signal.SIGKILL)
+    settings = TINY.replace(recipe={"epochs": epochs, "batch_size": 16})
+    results = Results(one_row(settings, 3), Store(context.out))
+    deadline = time.monotonic() + 30
+    while _alive(results) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert not _alive(results), "a worker outlived its parent"
+    done = {r.key: json.dumps(r.about) for r in results.store.results()}
+    assert done
+    with start(script, context.out, epochs, 1) as again:
+        output, errors = again.communicate(timeout=120)
+    assert again.returncode == 0, errors
+    started = output.count("started")
+    assert started == 3 - len(done)
+    fresh = Store(context.out)
+    assert {key: json.dumps(fresh.result(key).about) for key in done} == done
+    assert len(fresh.results()) == 3
+
+
+def test_two_runners_share_a_folder(script, context):
+    both = [start(script, context.out, 100, 1) for _ in range(2)]
+    outputs = [process.communicate(timeout=120) for process in both]
+    assert [process.returncode for process in both] == [0, 0], outputs
+    finished = [
+        int(line.split()[1]) for output, _ in outputs for line in output.splitlines() if "finished" in line
+    ]
+    # A run that the other one did between two looks may be seen as finished by both, but is stored once.
+    assert set(finished) == {0, 1, 2}
+    assert len(Store(context.out).results()) == 3
+    assert all(output.splitlines()[-1] == "all" for output, _ in outputs)

@@ -1,0 +1,162 @@
+import numpy as np
+import pytest
+
+import noisegate as ng
+from noisegate.errors import InputError
+from noisegate.noise import label_hash
+from noisegate.studies.execute import Event, Execution, accuracies, events, execute, known_rate, load_data
+from noisegate.studies.store import Store
+from noisegate.training import trainer
+
+
+def test_the_data_are_what_the_settings_say(tiny):
+    data = load_data(tiny.replace(seed=3))
+    by_hand = ng.data.load("moons", n=80, n_test=40, seed=3).corrupt(ng.noise.Symmetric(0.2), seed=3)
+    by_hand = by_hand.hold_out(0.1, 3)
+    np.testing.assert_array_equal(data.train.y, by_hand.train.y)
+    np.testing.assert_array_equal(data.validation.y, by_hand.validation.y)
+    np.testing.assert_array_equal(data.train.x, by_hand.train.x)
+
+
+def test_methods_with_one_seed_see_the_same_labels(tiny):
+    first, second = (load_data(tiny.replace(method=m, seed=5)) for m in ("ce", "ln"))
+    assert label_hash(first.train.y) == label_hash(second.train.y)
+    assert label_hash(load_data(tiny.replace(seed=6)).train.y) != label_hash(first.train.y)
+
+
+def test_noisy_test_labels_keep_the_clean_ones_beside_them(tiny):
+    settings = tiny.replace(noisy_test=True, noise={"name": "symmetric", "rate": 0.5}, data={"name": "moons"})
+    data, clean = load_data(settings), load_data(tiny.replace(data={"name": "moons"}))
+    np.testing.assert_array_equal(data.test.clean, clean.test.y)
+    assert np.mean(data.test.y != data.test.clean) == pytest.approx(0.25, abs=0.06)
+
+
+def test_fewer_rows(tiny):
+    data = load_data(tiny.replace(rows=30, validation=None))
+    assert len(data.train) == 30
+    assert data.validation is None
+    other = load_data(tiny.replace(rows=30, validation=None, seed=1))
+    assert not np.array_equal(data.train.x, other.train.x)
+
+
+def test_the_known_rate_is_the_realised_one(tiny):
+    data = load_data(tiny)
+    assert known_rate(data) == np.mean(data.train.wrong)
+    with pytest.raises(InputError, match="noise_rate=estimate"):
+        known_rate(ng.data.load("moons"))
+
+
+def test_a_method_can_be_told_the_rate(tiny, store):
+    settings = tiny.replace(method="co-teaching", params={"noise_rate": "known"})
+    with Execution(settings, store, "cpu") as execution:
+        list(execution)
+        assert execution.run.fitted.extras["noise_rate"] == known_rate(execution.data)
+        execution.conclude()
+    assert store.result(settings).settings["method"]["noise_rate"] == "known"
+
+
+def test_a_run_is_what_train_does(tiny, store):
+    execute(tiny, store, "cpu")
+    fitted = ng.train(
+        load_data(tiny),
+        "ce",
+        "mlp-4",
+        {"epochs": 2, "batch_size": 16, "lr": 1e-3, "schedule": "constant"},
+        seed=0,
+        device="cpu",
+        evidence=("test",),
+    )
+    stored = store.result(tiny)
+    for name in ("test_accuracy", "test_log_likelihood", "train_memorised"):
+        assert stored.metrics[name] == fitted.metrics[name]
+    assert [e["loss"] for e in stored.history[0]] == [e["loss"] for e in fitted.history[0]]
+
+
+def test_events_tell_the_story(tiny, store):
+    kinds = [event.kind for event in events(tiny, store, "cpu")]
+    assert kinds == ["started", "epoch", "epoch", "finished"]
+    assert [event.kind for event in events(tiny, store, "cpu")] == ["started", "finished"]
+
+
+def test_divergence_is_recorded_and_not_a_number(tiny, store):
+    bad = tiny.replace(recipe={"epochs": 2, "batch_size": 16, "lr": 1e30})
+    event = execute(bad, store, "cpu")
+    assert (event.kind, store.status(bad)) == ("diverged", "diverged")
+    assert "not finite" in event.message
+    assert store.result(bad) is None
+    store.forgive(bad)
+    assert execute(bad, store, "cpu").kind == "diverged"
+
+
+def test_a_crash_is_recorded_with_its_traceback(tiny, store):
+    bad = tiny.replace(validation=500)
+    assert execute(bad, store, "cpu") == Event(
+        "crashed", bad, "InputError: cannot hold out 500 of 80 training rows"
+    )
+    assert "held_out_rows" in store.failure(bad)["traceback"]
+
+
+def test_a_full_disk_stops_everything(tiny, store, monkeypatch):
+    def full(*args):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Store, "save", full)
+    with pytest.raises(OSError, match="No space left"):
+        execute(tiny, store, "cpu")
+    assert store.failure(tiny) is None
+
+
+def test_another_process_has_it(tiny, store):
+    with Execution(tiny, store, "cpu"):
+        assert execute(tiny, Store(store.folder), "cpu").kind == "busy"
+    assert execute(tiny, store, "cpu").kind == "finished"
+
+
+def test_a_stopped_run_goes_on_where_it_was(tiny, store, tmp_path, monkeypatch):
+    monkeypatch.setattr(trainer, "CHECKPOINT_SECONDS", 0.0)
+    settings = tiny.replace(recipe={"epochs": 6, "batch_size": 16})
+    half = events(settings, store, "cpu")
+    seen = [next(half) for _ in range(4)]
+    assert seen[-1].progress["epoch"] == 3
+    half.close()
+    epochs = [e.progress["epoch"] for e in events(settings, store, "cpu") if e.kind == "epoch"]
+    assert epochs == [4, 5, 6]
+    whole = Store(tmp_path / "whole")
+    execute(settings, whole, "cpu")
+    stopped, undisturbed = store.result(settings), whole.result(settings)
+    timing = ("seconds", "train_seconds")
+    for one, other in zip(stopped.history[0], undisturbed.history[0], strict=True):
+        assert {k: v for k, v in one.items() if k not in timing} == {
+            k: v for k, v in other.items() if k not in timing
+        }
+    assert stopped.metrics["test_accuracy"] == undisturbed.metrics["test_accuracy"]
+
+
+def test_a_checkpoint_of_another_version_is_left(tiny, store, monkeypatch):
+    monkeypatch.setattr(trainer, "CHECKPOINT_SECONDS", 0.0)
+    half = events(tiny, store, "cpu")
+    next(half), next(half)
+    half.close()
+    (store.path(tiny) / "checkpoint" / "run.json").write_text('{"noisegate": "0.0.1"}')
+    assert execute(tiny, store, "cpu").kind == "finished"
+
+
+def test_the_accuracies_a_reader_may_ask_for():
+    epochs = [
+        {"test_accuracy": t, "validation_accuracy": v, "validation_log_likelihood": -v}
+        for t, v in [(0.5, 0.4), (0.9, 0.5), (0.8, 0.7), (0.7, 0.7), (0.6, 0.6)]
+    ]
+    found = accuracies(epochs, {})
+    assert found["test_accuracy_last"] == 0.6
+    assert found["test_accuracy_oracle"] == 0.9
+    assert found["test_accuracy_best_validation"] == 0.8
+    assert found["test_accuracy_last10"] == pytest.approx(0.7)
+    assert found["validation_accuracy"] == 0.6
+    kept = accuracies(epochs, {"keep": "best"})
+    assert (kept["validation_accuracy"], kept["validation_log_likelihood"]) == (0.7, -0.7)
+    assert accuracies(epochs, {"keep": "best", "monitor": "log_likelihood"})["validation_accuracy"] == 0.4
+
+
+def test_numbers_that_are_missing_are_missing():
+    assert accuracies([{"loss": 1.0}], {}) == {}
+    assert "test_accuracy_best_validation" not in accuracies([{"test_accuracy": 1.0}], {})
