@@ -10,7 +10,21 @@ from noisegate.cli import main
 from noisegate.cli.app import app, message_of
 from noisegate.errors import InputError
 
-COMMANDS = ("", "demo", "fit", "predict", "list", "data", "data list", "data fetch", "data corrupt")
+COMMANDS = (
+    "",
+    "demo",
+    "fit",
+    "predict",
+    "list",
+    "data",
+    "data list",
+    "data fetch",
+    "data corrupt",
+    "study",
+    "study list",
+    "study run",
+    "study report",
+)
 HEAVY = ("torch", "numpy", "pandas", "sklearn", "scipy", "matplotlib", "PIL", "pyarrow")
 
 HELP = f"""

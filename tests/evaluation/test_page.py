@@ -7,8 +7,9 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 
+from noisegate.errors import InputError
 from noisegate.evaluation import plots
-from noisegate.evaluation.page import Page
+from noisegate.evaluation.page import Page, Span
 
 VOID = {"meta", "img", "br", "hr"}
 
@@ -110,6 +111,8 @@ def test_nothing_is_fetched_or_run():
         lambda page, text: page.code(text),
         lambda page, text: page.facts([(text, text)]),
         lambda page, text: page.table([[text]], [text], caption=text),
+        lambda page, text: page.table([[(Span(text), Span(text, bold=True, soft=True, below=True))]], [text]),
+        lambda page, text: page.table([[text, text]], [text, text], groups=[[(text, 2)]], row_headers=True),
         lambda page, text: page.figure(b"", text),
     ],
 )
@@ -128,6 +131,35 @@ def test_numbers_are_aligned():
     assert marked == [None, "number", None, None] * 2
     chosen = Outline(Page("t").table([["a", "1 of 2"]], ["n", "w"], numbers=[1]).html())
     assert [a.get("class") for a in tags(chosen, "th")] == [None, "number"]
+
+
+def test_a_cell_may_be_bold_in_part_and_have_two_lines():
+    cell = (Span("98.85", bold=True), Span(" (n=5)", soft=True), Span("paper 98.60", soft=True, below=True))
+    page = Page("t").table([["ce", cell]], ["method", "accuracy"]).html()
+    inner = '<strong>98.85</strong><span class="soft"> (n=5)</span><br><span class="soft">paper 98.60</span>'
+    assert f"<td>{inner}</td>" in page
+    Outline(page)
+
+
+def test_headings_span_their_columns():
+    page = Page("t").table(
+        [["ce", 1, 2, 3]], ["m", "a", "b", "c"], groups=[[("", 1), ("A & B", 2), ("C", 1)]], row_headers=True
+    )
+    outline = Outline(page.html())
+    assert [a.get("colspan") for a in tags(outline, "th")][:3] == ["1", "2", "1"]
+    assert ("th", "A & B") in outline.texts
+    # The names of the rows are headers too.
+    assert [a for a in tags(outline, "th") if a.get("scope") == "row"] == [{"scope": "row"}]
+    with pytest.raises(InputError, match="4 columns"):
+        Page("t").table([["ce", 1, 2, 3]], ["m", "a", "b", "c"], groups=[[("A", 2)]])
+
+
+def test_a_natural_figure_is_not_blown_up():
+    figure = plots.heat_map(np.eye(2))
+    wide = int.from_bytes(plots.png(figure)[16:20], "big")
+    (image,) = tags(Outline(Page("t").figure(figure, "c", natural=True).html()), "img")
+    assert image["style"] == f"max-width: {wide * 5 // 6}px"
+    assert wide / 150 == pytest.approx(figure.get_figwidth(), abs=0.01)
 
 
 def test_an_empty_table_is_a_header():

@@ -160,3 +160,22 @@ def test_the_accuracies_a_reader_may_ask_for():
 def test_numbers_that_are_missing_are_missing():
     assert accuracies([{"loss": 1.0}], {}) == {}
     assert "test_accuracy_best_validation" not in accuracies([{"test_accuracy": 1.0}], {})
+
+
+def test_validation_rows_of_the_data_take_part_only_where_they_are_asked_for(tiny, monkeypatch):
+    from noisegate.data.registry import DATASETS, register
+    from noisegate.studies import execute as module
+
+    def with_rows(*, seed=0):
+        return ng.data.load("moons", n=80, n_test=40, seed=seed).hold_out(20, seed=0)
+
+    monkeypatch.setitem(DATASETS, "own-rows", None)
+    register("own-rows", "moons with validation rows")(with_rows)
+    module._loaded.cache_clear()
+    settings = tiny.replace(data={"name": "own-rows"}, noise=None)
+    assert len(load_data(settings.replace(validation="own")).validation) == 20
+    assert len(load_data(settings.replace(validation=0.1)).validation) == 6
+    assert load_data(settings.replace(validation=None)).validation is None
+    assert len(load_data(settings.replace(noise={"name": "symmetric", "rate": 0.2})).train) == 54
+    with pytest.raises(InputError, match="no validation rows of its own"):
+        load_data(tiny.replace(validation="own"))

@@ -3,6 +3,7 @@ import dataclasses
 import numpy as np
 import pytest
 
+from noisegate.errors import InputError
 from noisegate.studies.execute import execute
 from noisegate.studies.results import Results
 from noisegate.studies.study import Cell, Selection
@@ -101,3 +102,14 @@ def test_failures_are_told(diverging, store):
     run_all(results.planned(), store)
     ((cell, run, failure),) = results.failures()
     assert (cell.row, run.seed, failure["status"]) == ("BAD", 0, "diverged")
+
+
+def test_a_search_without_validation_rows_says_what_it_lacks(searching, store):
+    results = Results(searching.with_changes({"validation": None}), store, search=True)
+    run_all(results.planned(), store)
+    with pytest.raises(InputError, match="hold out validation rows"):
+        results.planned()
+
+
+def test_the_key_of_another_seed_is_that_of_the_whole_settings(tiny):
+    assert tiny.replace(seed=3).key == dataclasses.replace(tiny, seed=3).key

@@ -25,6 +25,8 @@ app = typer.Typer(
 )
 data_app = typer.Typer(help="Data sets: which there are, fetching them, corrupting their labels.")
 app.add_typer(data_app, name="data")
+study_app = typer.Typer(help="Studies: the papers' tables and figures.")
+app.add_typer(study_app, name="study")
 
 Data = Annotated[
     str,
@@ -49,6 +51,33 @@ Root = Annotated[
 ]
 Seed = Annotated[int, typer.Option(min=0, help="Everything drawn at random follows from it.")]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")]
+Results = Annotated[
+    Path, typer.Option(metavar="DIR", help="The folder of results; several studies may share one.")
+]
+RESULTS = Path("noisegate-results")
+
+
+class Scale(StrEnum):
+    """The sizes a study has."""
+
+    paper = "paper"
+    smoke = "smoke"
+
+
+class EngineName(StrEnum):
+    """Where the runs of a study are done."""
+
+    local = "local"
+    ray = "ray"
+
+
+Size = Annotated[Scale, typer.Option(help="paper, or smoke: digits or moons, minutes.")]
+Search = Annotated[
+    bool,
+    typer.Option(
+        "--search", help="Search the paper's grid on the noisy validation rows, for its own choice."
+    ),
+]
 
 
 class Listing(StrEnum):
@@ -82,6 +111,12 @@ def root_command(
 @data_app.callback(invoke_without_command=True)
 def data_command(ctx: typer.Context) -> None:
     """Data sets: which there are, fetching them, corrupting their labels."""
+    _help_alone(ctx)
+
+
+@study_app.callback(invoke_without_command=True)
+def study_command(ctx: typer.Context) -> None:
+    """Studies: the papers' tables and figures."""
     _help_alone(ctx)
 
 
@@ -271,6 +306,100 @@ def list_command(
     from noisegate.cli.listing import show
 
     show(what.value)
+
+
+@study_app.command("list")
+def study_list() -> None:
+    """The studies, with their size and the data they need."""
+    from noisegate.cli.study import list_studies
+
+    list_studies()
+
+
+@study_app.command("run")
+def study_run(
+    ctx: typer.Context,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="A name from `noisegate study list`.")],
+    out: Results = RESULTS,
+    scale: Size = Scale.paper,
+    seeds: Annotated[
+        int | None, typer.Option(min=1, help="Repetitions; the paper's number if left out.")
+    ] = None,
+    rows: Annotated[
+        list[str] | None, typer.Option(help="Only these rows, e.g. ce,ln; may be repeated.")
+    ] = None,
+    columns: Annotated[
+        list[str] | None, typer.Option(help="Only these columns, e.g. symmetric-40; may be repeated.")
+    ] = None,
+    change: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", metavar="KEY=VALUE", help="Change a setting of all runs, e.g. recipe.epochs=20."
+        ),
+    ] = None,
+    search: Search = False,
+    retry: Annotated[bool, typer.Option("--retry", help="Try diverged and crashed runs again.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say how many runs there are, and about how long they take.")
+    ] = False,
+    engine: Annotated[EngineName, typer.Option(help="local, or ray for a cluster.")] = EngineName.local,
+    workers: Annotated[
+        int | None, typer.Option(min=1, help="Runs at a time; as many as fit if left out.")
+    ] = None,
+    address: Annotated[
+        str | None, typer.Option(help="Of the Ray cluster; one is started here if left out.")
+    ] = None,
+    shared: Annotated[
+        bool,
+        typer.Option("--shared/--not-shared", help="Ray: whether all machines see the folder of results."),
+    ] = True,
+    device: Device = "auto",
+    root: Root = None,
+) -> None:
+    """Do a study: what is done is not repeated, and what was stopped goes on."""
+    from noisegate.cli.study import Choice, names, run_study
+    from noisegate.cli.values import key_values
+
+    ctx.obj["interrupted"] = "the same command goes on where it stopped"
+    choice = Choice(
+        scale=scale.value,
+        seeds=seeds,
+        rows=names(rows),
+        columns=names(columns),
+        changes=key_values(change, "--set"),
+        search=search,
+    )
+    run_study(
+        name,
+        choice,
+        out,
+        engine=engine.value,
+        workers=workers,
+        address=address,
+        shared=shared,
+        device=device,
+        root=root,
+        retry=retry,
+        dry_run=dry_run,
+    )
+
+
+@study_app.command("report")
+def study_report(
+    name: Annotated[
+        str | None, typer.Argument(metavar="[NAME]", help="All that were run into DIR if left out.")
+    ] = None,
+    out: Results = RESULTS,
+    scale: Size = Scale.paper,
+    search: Search = False,
+    to: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Where it goes; DIR/reports/NAME if left out.")
+    ] = None,
+) -> None:
+    """Write the report of a study from stored results: Markdown, CSV, HTML, figures. Nothing is trained."""
+    from noisegate.cli.study import report
+
+    report(name, out, scale=scale.value, search=search, to=to)
 
 
 # -- errors ----------------------------------------------------------------------------------------

@@ -6,11 +6,13 @@ import base64
 import html
 import numbers
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from noisegate._files import write_text
 from noisegate._version import __version__
+from noisegate.errors import InputError
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -53,6 +55,16 @@ th, td { text-align: left; padding: .45rem 1.1rem .45rem 0; border-bottom: 1px s
 th { font-weight: 600; color: var(--soft); border-bottom-width: 2px; }
 th.number, td.number { text-align: right; padding: .45rem 0 .45rem 1.1rem; }
 th.number + th:not(.number), td.number + td:not(.number) { padding-left: 1.6rem; }
+.soft { color: var(--soft); font-size: .88em; font-weight: 400; }
+/* Results in a grid: as wide as the window allows, then it scrolls, and the names of the rows stay in sight. */
+figure.grid { position: relative; left: 50%; transform: translateX(-50%); width: max-content; min-width: 100%;
+  max-width: calc(100vw - 2.5rem); }
+.grid th, .grid td { white-space: nowrap; line-height: 1.45; }
+.grid tr > :first-child { position: sticky; left: 0; z-index: 1; background: var(--paper); }
+.grid tbody th { color: var(--ink); font-weight: 400; border-bottom-width: 1px; }
+.grid thead .soft { display: inline-block; max-width: 15rem; white-space: normal; }
+.grid thead tr:not(:last-child) th { border-bottom: none; padding-bottom: 0; }
+.grid thead tr:not(:last-child) th.over { box-shadow: inset -1.1rem 0 var(--paper), inset 0 -1px var(--line); }
 dl { display: grid; grid-template-columns: max-content 1fr; gap: .25rem 1.25rem; margin: 1rem 0; }
 dt { color: var(--soft); }
 dd { margin: 0; overflow-wrap: anywhere; }
@@ -64,10 +76,41 @@ figure img { display: block; width: 100%; height: auto; background: #fff; border
   border-radius: 6px; padding: .4rem; }
 figcaption { color: var(--soft); font-size: .92rem; margin-top: .45rem; max-width: 46rem; }
 footer { margin-top: 3rem; color: var(--soft); font-size: .85rem; }
-@media (max-width: 34rem) { dl { grid-template-columns: 1fr; } dd { margin-bottom: .4rem; } }
+@media (max-width: 34rem) { dl { grid-template-columns: 1fr; } dd { margin-bottom: .4rem; }
+  .grid tbody th { white-space: normal; min-width: 6rem; } }
 @media print { :root { --ink: #000; --soft: #444; --line: #bbb; --paper: #fff; --shade: #f4f4f4; }
   main { max-width: none; padding: 0; } h2 { break-after: avoid; } pre { white-space: pre-wrap; } }
 """
+
+
+@dataclass(frozen=True)
+class Span:
+    """A stretch of text in a table's cell; a cell that is a tuple of them may be bold in part.
+
+    Attributes
+    ----------
+    bold : bool
+    soft : bool
+        Smaller and paler: what is said beside the number.
+    below : bool
+        Begins a new line.
+    """
+
+    text: str
+    bold: bool = False
+    soft: bool = False
+    below: bool = False
+
+    def html(self) -> str:
+        """The text, escaped, in its tags."""
+        inner = _escape(self.text)
+        inner = f"<strong>{inner}</strong>" if self.bold else inner
+        inner = f'<span class="soft">{inner}</span>' if self.soft else inner
+        return f"<br>{inner}" if self.below else inner
+
+
+#: Columns of a table under one heading: the heading, and how many columns it spans.
+Heading = tuple[str, int]
 
 
 class Page:
@@ -123,32 +166,44 @@ class Page:
     def table(
         self,
         rows: Iterable[Sequence[Any]],
-        header: Sequence[str],
+        header: Sequence[Any],
         *,
         caption: str | None = None,
         numbers: Iterable[int] | None = None,
+        groups: Iterable[Sequence[Heading]] = (),
+        row_headers: bool = False,
     ) -> Page:
         """A table.
 
         Parameters
         ----------
         rows : sequences of cells, as many as in `header`
+            A cell is anything with a text, or a tuple of `Span`; so are those of `header`.
         numbers : column numbers, optional
             Columns to align to the right; by default those that hold only numbers.
+        groups : lines of headings over the header, optional
+            Each line tells (heading, how many columns it spans) from the first column to the last.
+        row_headers : bool
+            The first column names the rows: it stays in sight while a wide table is scrolled.
         """
         cells = [list(row) for row in rows]
         aligned = _number_columns(cells) if numbers is None else set(numbers)
-        lines = (
-            [_row("th", header, aligned)] if not cells else [f"<thead>{_row('th', header, aligned)}</thead>"]
-        )
-        lines += [_row("td", row, aligned) for row in cells]
+        head = "\n".join([*(_headings(line, len(header)) for line in groups), _row("th", header, aligned)])
+        body = "\n".join(_row("td", row, aligned, row_headers) for row in cells)
+        lines = [f"<thead>{head}</thead>", f"<tbody>{body}</tbody>"]
         note = f"\n<figcaption>{_escape(caption)}</figcaption>" if caption else ""
-        drawn = '<div class="scroll"><table>\n' + "\n".join(lines) + "\n</table></div>"
-        return self._add(f'<figure class="table">\n{drawn}{note}\n</figure>')
+        drawn = '<div class="scroll"><table>\n' + "\n".join(lines if cells else [head]) + "\n</table></div>"
+        kind = "table grid" if row_headers else "table"
+        return self._add(f'<figure class="{kind}">\n{drawn}{note}\n</figure>')
 
-    def figure(self, picture: Figure | bytes, caption: str, *, alt: str | None = None) -> Page:
-        """A figure as wide as the page; `alt` is for those who cannot see it, the caption by default."""
-        return self._add(_figure(picture, caption, alt))
+    def figure(
+        self, picture: Figure | bytes, caption: str, *, alt: str | None = None, natural: bool = False
+    ) -> Page:
+        """A figure; `alt` is for those who cannot see it, the caption by default.
+
+        It is as wide as the page or, if `natural`, not much wider than it was drawn.
+        """
+        return self._add(_figure(picture, caption, alt, natural))
 
     def figures(self, items: Iterable[tuple[Figure | bytes, str] | tuple[Figure | bytes, str, str]]) -> Page:
         """Figures side by side where there is room: (picture, caption) or (picture, caption, alt) each."""
@@ -181,21 +236,43 @@ def _number_columns(rows: Sequence[Sequence[Any]]) -> set[int]:
     }
 
 
-def _row(tag: str, cells: Sequence[Any], aligned: set[int]) -> str:
-    inner = "".join(
-        f'<{tag} class="number">{_escape(cell)}</{tag}>'
-        if place in aligned
-        else f"<{tag}>{_escape(cell)}</{tag}>"
-        for place, cell in enumerate(cells)
+def _headings(line: Sequence[Heading], width: int) -> str:
+    if sum(count for _, count in line) != width:
+        raise InputError(f"the headings {list(line)} do not span a table of {width} columns")
+    cells = (
+        f'<th class="over" colspan="{count}">{_escape(title)}</th>'
+        if title
+        else f'<th colspan="{count}"></th>'
+        for title, count in line
     )
-    return f"<tr>{inner}</tr>"
+    return f"<tr>{''.join(cells)}</tr>"
 
 
-def _figure(picture: Figure | bytes, caption: str, alt: str | None) -> str:
+def _row(tag: str, cells: Sequence[Any], aligned: set[int], row_headers: bool = False) -> str:
+    inner = []
+    for place, cell in enumerate(cells):
+        names = row_headers and place == 0
+        kind = ' class="number"' if place in aligned else ""
+        opening = 'th scope="row"' if names else tag
+        inner.append(f"<{opening}{kind}>{_cell(cell)}</{'th' if names else tag}>")
+    return f"<tr>{''.join(inner)}</tr>"
+
+
+def _cell(cell: Any) -> str:
+    if isinstance(cell, Span):
+        return cell.html()
+    if isinstance(cell, tuple) and cell and all(isinstance(part, Span) for part in cell):
+        return "".join(part.html() for part in cell)
+    return _escape(cell)
+
+
+def _figure(picture: Figure | bytes, caption: str, alt: str | None, natural: bool = False) -> str:
     if not isinstance(picture, bytes):
         from noisegate.evaluation.plots import png
 
         picture = png(picture)
     data = base64.b64encode(picture).decode()
-    image = f'<img src="data:image/png;base64,{data}" alt="{_escape(alt or caption)}">'
+    # A PNG tells its width in bytes 16 to 19; ours have 150 pixels an inch, a page 96.
+    width = f' style="max-width: {int.from_bytes(picture[16:20]) * 5 // 6}px"' if natural else ""
+    image = f'<img src="data:image/png;base64,{data}" alt="{_escape(alt or caption)}"{width}>'
     return f"<figure>\n{image}\n<figcaption>{_escape(caption)}</figcaption>\n</figure>"

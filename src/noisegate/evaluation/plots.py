@@ -194,12 +194,40 @@ def decision_boundary(
         raise InputError(
             f"a decision boundary is drawn in the plane: expected x of shape (N, 2), got {points.shape}"
         )
-    ax = _own(ax, size=(4.6, 4.0))
     horizontal, vertical = (_range(points[:, axis], resolution) for axis in (0, 1))
     mesh = np.stack(np.meshgrid(horizontal, vertical), -1)
     probs = np.asarray(predict_proba(mesh.reshape(-1, 2)), dtype=np.float64).reshape(
         resolution, resolution, -1
     )
+    return probability_map(
+        horizontal, vertical, probs, points, labels, wrong=wrong, classes=classes, title=title, ax=ax
+    )
+
+
+def probability_map(
+    horizontal: Array,
+    vertical: Array,
+    probs: Array,
+    x: Array,
+    y: Array,
+    *,
+    wrong: npt.NDArray[np.bool_] | None = None,
+    classes: Sequence[str] | None = None,
+    title: str | None = None,
+    ax: Axes | None = None,
+) -> Figure:
+    """`decision_boundary` from probabilities that are known already.
+
+    Parameters
+    ----------
+    horizontal, vertical : arrays (C,) and (R,)
+        Where the grid lies, in equal steps.
+    probs : array (R, C, K)
+    x, y, wrong, classes
+        As for `decision_boundary`.
+    """
+    ax = _own(ax, size=(4.6, 4.0))
+    points, labels = np.asarray(x, dtype=np.float64), np.asarray(y)
     colors = np.array([to_rgb(CLASS_COLORS[k % len(CLASS_COLORS)]) for k in range(probs.shape[2])])
     extent = (horizontal[0], horizontal[-1], vertical[0], vertical[-1])
     tint = 1 - 0.45 * (1 - probs @ colors)

@@ -46,10 +46,21 @@ def load_data(settings: RunSettings, root: str | Path | None = None) -> Dataset:
         order = np.random.default_rng([settings.seed, 0x0F]).permutation(len(data.train))
         data = replace(data, train=data.train.take(np.sort(order[: settings.rows])))
     if settings.noise is not None:
-        data = _corrupted(data, settings)
-    if settings.validation is not None and data.validation is None:
-        data = data.hold_out(settings.validation, settings.seed)
-    return data
+        data = _corrupted(replace(data, validation=None), settings)
+    return _validated(data, settings)
+
+
+def _validated(data: Dataset, settings: RunSettings) -> Dataset:
+    """Hold out noisy rows, keep the data's own validation rows ("own"), or go without."""
+    if settings.validation == "own":
+        if data.validation is None:
+            raise InputError(
+                f"{data.name} has no validation rows of its own: give a share, e.g. validation=0.1"
+            )
+        return data
+    # Rows that the data brings may have clean labels: they take part only where they are asked for.
+    data = replace(data, validation=None)
+    return data if settings.validation is None else data.hold_out(settings.validation, settings.seed)  # type: ignore[arg-type]
 
 
 # Studies go through their runs dataset by dataset: two are enough.

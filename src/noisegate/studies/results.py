@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from noisegate.errors import InputError
 from noisegate.studies.store import Result, Store
 from noisegate.studies.study import Cell, RunSettings, Study
 
@@ -43,7 +44,12 @@ class Results:
             result = self.store.result(run)
             if result is None:
                 return -np.inf if self.store.failure(run) is not None else None
-            found.append(result.metrics[self.study.select.metric])
+            metric = self.study.select.metric
+            if metric not in result.metrics:
+                raise InputError(
+                    f"a search needs {metric}, which {run.label} has not: hold out validation rows"
+                )
+            found.append(result.metrics[metric])
         return float(np.mean(found))
 
     def search_runs(self, candidate: RunSettings) -> list[RunSettings]:

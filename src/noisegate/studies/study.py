@@ -46,8 +46,9 @@ class RunSettings:
         A file of pretrained weights below the data root; the last layer starts afresh.
     recipe : mapping
         Fields of a Recipe; those left out have its defaults.
-    validation : float, int or None
-        Share or number of training rows held out, with labels as noisy as training's.
+    validation : float, int, "own" or None
+        Share or number of training rows held out, with labels as noisy as training's; "own" takes the
+        validation rows that the data brings, whose labels may be clean.
     noisy_test : bool
         Corrupt the test labels too, for metrics on noisy labels; the clean ones stay beside them.
     rows : int or None
@@ -77,7 +78,7 @@ class RunSettings:
     params: Settings = field(default_factory=dict)
     noise: Settings | None = None
     weights: str | None = None
-    validation: float | int | None = 0.1
+    validation: float | int | str | None = 0.1
     noisy_test: bool = False
     rows: int | None = None
     evidence: tuple[str, ...] = ("test",)
@@ -87,7 +88,11 @@ class RunSettings:
 
     def replace(self, **changes: Any) -> RunSettings:
         """A copy with some fields changed."""
-        return dataclasses.replace(self, **changes)
+        changed = dataclasses.replace(self, **changes)
+        if set(changes) == {"seed"}:
+            # A study asks for the keys of thousands of runs that differ in the seed alone.
+            changed.__dict__["_without_seed"] = self._without_seed
+        return changed
 
     def full(self) -> dict[str, Any]:
         """All settings as plain data, defaults of recipe and method written out."""
@@ -102,19 +107,29 @@ class RunSettings:
     @cached_property
     def key(self) -> str:
         """A hash of the full settings: the name of the run's folder."""
-        canonical = json.dumps(self.full(), sort_keys=True, separators=(",", ":"))
-        return hashlib.sha256(canonical.encode()).hexdigest()[:20]
+        return hashlib.sha256(f"{self._without_seed} seed {self.seed}".encode()).hexdigest()[:20]
+
+    @cached_property
+    def _without_seed(self) -> str:
+        settings = {name: value for name, value in self.full().items() if name != "seed"}
+        return json.dumps(settings, sort_keys=True, separators=(",", ":"))
 
     @property
     def label(self) -> str:
         """A few words for people."""
-        noise = "" if self.noise is None else f" {_noise_words(self.noise)}"
-        return f"{self.data['name']}{noise} {self.method} seed {self.seed}"
+        words = [str(self.data["name"])]
+        if self.noise is not None:
+            words += [str(self.noise["name"]), *_values(self.noise)]
+        chosen = [f"{name}={value}" for name, value in self.params.items() if isinstance(value, int | float)]
+        words += [self.method + (f"({', '.join(chosen)})" if chosen else ""), f"seed {self.seed}"]
+        return " ".join(words)
 
 
-def _noise_words(noise: Settings) -> str:
-    values = [f"{v:g}" if isinstance(v, float) else str(v) for k, v in noise.items() if k != "name"]
-    return " ".join([str(noise["name"]), *values])
+def _values(settings: Settings) -> list[str]:
+    kinds = int | float | str
+    return [
+        str(v) for k, v in settings.items() if k != "name" and isinstance(v, kinds) and v not in (True, False)
+    ]
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,225 @@
+"""`noisegate study`: list, run, report."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from noisegate._files import read_json, write_json
+from noisegate.cli.output import say, table
+from noisegate.errors import DamagedFileError, InputError
+from noisegate.studies import catalogue, runner
+from noisegate.studies.board import Board, clock
+from noisegate.studies.engines import Context, Engine, build
+from noisegate.studies.results import Results
+from noisegate.studies.store import Store
+from noisegate.studies.study import Study
+
+
+@dataclass(frozen=True, kw_only=True)
+class Choice:
+    """Which part of a study, at which size, with which changes; stored beside its report.
+
+    Attributes
+    ----------
+    scale : {"paper", "smoke"}
+    seeds : int or None
+        Repetitions, where not the study's own number.
+    rows, columns : tuple of str
+        The only ones; all if empty.
+    changes : mapping
+        Settings changed in all runs.
+    search : bool
+        Search hyper-parameters on the noisy validation rows instead of taking the paper's.
+    """
+
+    scale: str = "paper"
+    seeds: int | None = None
+    rows: tuple[str, ...] = ()
+    columns: tuple[str, ...] = ()
+    changes: Mapping[str, Any] = field(default_factory=dict)
+    search: bool = False
+
+    def apply(self, study: Study) -> Study:
+        """The study as chosen."""
+        study = study.at_scale(self.scale).only(self.rows, self.columns).with_changes(self.changes)
+        return study if self.seeds is None else study.with_seeds(self.seeds)
+
+
+def list_studies() -> None:
+    """Print every study with its place in the paper and its size."""
+    rows = [
+        [study.name, study.title, len(study.cells) * study.seeds or "none", _data_names(study)]
+        for study in catalogue.studies().values()
+    ]
+    table(rows, ["study", "what it shows", "runs", "data"], numbers=[2])
+    say("noisegate study run NAME does one; --scale smoke is its size for a laptop.")
+
+
+def _data_names(study: Study) -> str:
+    return ", ".join(dict.fromkeys(str(cell.settings.data["name"]) for cell in study))
+
+
+def run_study(
+    name: str,
+    choice: Choice,
+    out: Path,
+    *,
+    engine: str = "local",
+    workers: int | None = None,
+    address: str | None = None,
+    shared: bool = True,
+    device: str = "auto",
+    root: Path | None = None,
+    retry: bool = False,
+    dry_run: bool = False,
+) -> None:
+    """Do what is left of a study and write its report."""
+    study = choice.apply(catalogue.get(name))
+    results = Results(study, Store(out), search=choice.search)
+    doing = build(engine, workers=workers, address=address, shared=shared)
+    context = Context(out, None if root is None else str(root), device)
+    if dry_run:
+        _say_plan(results, doing, context)
+        return
+    if study.cells:
+        runner.check_data(study, context.root)
+        _do(results, doing, context, retry)
+    folder = report_folder(out, name, choice)
+    write_json(folder / "choice.json", asdict(choice))
+    _write(results, choice, folder)
+
+
+def _do(results: Results, engine: Engine, context: Context, retry: bool) -> None:
+    store = results.store
+    before = runner.plan(results)
+    _say_set_aside(store)
+    waiting = before.new + (before.failed if retry else [])
+    guess = runner.estimate(waiting, store)
+    seconds = guess.seconds / engine.width(waiting, context) if waiting and not guess.unknown else None
+    failed = 0 if retry else len(before.failed)
+    study = results.study
+    with Board(study.name, before.total, len(before.finished), failed, seconds) as board:
+        after = runner.do(results, engine, context, retry=retry, watch=board, planned=board.plan)
+    say(f"{study.name}: {len(after.finished)} of {after.total} runs done")
+    for run in after.failed:
+        failure = store.failure(run) or {}
+        say(f"  {run.label}: {failure.get('status')}: {failure.get('error')}")
+    if after.failed:
+        say(f"  {len(after.failed)} failed; the same command with --retry tries them again")
+    if not after.finished:
+        raise InputError(f"no run of {study.name} came to an end, so there is nothing to report")
+
+
+def _say_set_aside(store: Store) -> None:
+    for text in store.set_aside:
+        print(f"noisegate: {text}", file=sys.stderr)
+
+
+def _say_plan(results: Results, engine: Engine, context: Context) -> None:
+    now = runner.plan(results)
+    _say_set_aside(results.store)
+    say(
+        f"{results.study.name}: {now.total} runs, {len(now.finished)} done, {len(now.failed)} failed, "
+        f"{len(now.running)} running in other processes, {len(now.new)} to do"
+    )
+    if results.search:
+        cells = sum(1 for cell in results.study if cell.search and results.settings(cell) is None)
+        more = cells * (results.study.seeds - 1 if results.study.select.seeds == "first" else 0)
+        if more:
+            say(f"  and {more} more once the search of {cells} cells is over")
+    if now.new:
+        width = engine.width(now.new, context)
+        guess = runner.estimate(now.new, results.store)
+        if guess.seconds:
+            known = len(now.new) - guess.unknown
+            say(
+                f"  about {clock(guess.seconds / width)} for {known} of them, {width} at a time, by those done"
+            )
+        if guess.unknown:
+            say(f"  no similar run is done yet for {guess.unknown} of them, so their time is not known")
+
+
+def report_folder(out: Path, name: str, choice: Choice) -> Path:
+    """Where the report of a study goes: smoke and searched ones have folders of their own."""
+    parts = [name, *(["smoke"] if choice.scale == "smoke" else []), *(["search"] if choice.search else [])]
+    return out / "reports" / "-".join(parts)
+
+
+def report(
+    name: str | None, out: Path, *, scale: str = "paper", search: bool = False, to: Path | None = None
+) -> None:
+    """Write the report of a study from stored results, or of all that were run; nothing is trained."""
+    if not (out / "store.json").exists():
+        raise InputError(f"{out} is not a folder of results; do a study first: noisegate study run NAME")
+    store = Store(out)
+    if name is None:
+        folders = sorted((out / "reports").glob("*/choice.json"))
+        if not folders:
+            raise InputError(f"no study was run into {out} yet; do one first: noisegate study run NAME")
+        known = catalogue.studies()
+        for path in folders:
+            choice = _read_choice(path)
+            stem = path.parent.name.removesuffix("-search").removesuffix("-smoke")
+            if stem in known:
+                _write(Results(choice.apply(known[stem]), store, search=choice.search), choice, path.parent)
+        return
+    study = catalogue.get(name)
+    folder = report_folder(out, name, Choice(scale=scale, search=search))
+    stored = folder / "choice.json"
+    choice = _read_choice(stored) if stored.exists() else Choice(scale=scale, search=search)
+    _write(Results(choice.apply(study), store, search=choice.search), choice, folder if to is None else to)
+
+
+def _read_choice(path: Path) -> Choice:
+    content = read_json(path)
+    try:
+        values: dict[str, Any] = {f.name: content[f.name] for f in fields(Choice)}
+        values |= {name: tuple(values[name]) for name in ("rows", "columns")}
+        return Choice(**values)
+    except (KeyError, TypeError) as error:
+        raise DamagedFileError(f"{path} is damaged ({error}); remove it, or do the study again") from None
+
+
+def _write(results: Results, choice: Choice, folder: Path) -> None:
+    from noisegate.studies.report import terminal_table, write_report
+
+    write_report(
+        results,
+        folder,
+        changes=choice.changes,
+        scale=choice.scale,
+        command=command(results.study.name, choice),
+    )
+    _say_set_aside(results.store)
+    if results.study.cells and results.study.table:
+        header, rows = terminal_table(results, paper=choice.scale == "paper")
+        table(rows, header)
+    say(f"report: {folder / 'report.html'}")
+
+
+def command(name: str, choice: Choice) -> str:
+    """The command line that does this choice of a study."""
+    words: list[str] = ["noisegate", "study", "run", name]
+    if choice.scale != "paper":
+        words += ["--scale", choice.scale]
+    if choice.seeds is not None:
+        words += ["--seeds", str(choice.seeds)]
+    for flag, names in (("--rows", choice.rows), ("--columns", choice.columns)):
+        words += [flag, ",".join(names)] if names else []
+    for key, value in choice.changes.items():
+        words += ["--set", f"{key}={value}"]
+    return shlex.join([*words, *(["--search"] if choice.search else [])])
+
+
+def names(text: Sequence[str] | None) -> tuple[str, ...]:
+    """Names given by a repeated option, each perhaps several with commas between.
+
+    >>> names(["ce,ln", "gce"])
+    ('ce', 'ln', 'gce')
+    """
+    return tuple(part.strip() for item in text or () for part in item.split(",") if part.strip())

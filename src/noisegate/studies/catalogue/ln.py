@@ -1,0 +1,5 @@
+"""Studies."""
+
+from noisegate.studies.study import Study
+
+STUDIES: tuple[Study, ...] = ()

@@ -1,0 +1,124 @@
+"""The report of a study: Markdown, CSV, one self-contained HTML page and figures, from stored results only."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from noisegate._files import write_text
+from noisegate.errors import InputError, UnknownNameError
+from noisegate.evaluation.page import Page
+from noisegate.studies.report.document import Content, compose, lead, title
+from noisegate.studies.report.figures import draw_figures, save_figures
+from noisegate.studies.report.markdown import Markdown
+from noisegate.studies.report.search import searched
+from noisegate.studies.report.spreadsheet import runs_csv, table_csv
+from noisegate.studies.report.table import CellRuns, Entry, Table, all_runs, build_table, gather
+from noisegate.studies.report.words import terminal_table
+from noisegate.studies.results import Results
+
+__all__ = ["CellRuns", "Entry", "Report", "Table", "build_table", "gather", "terminal_table", "write_report"]
+
+
+@dataclass(frozen=True)
+class Report:
+    """What was written.
+
+    Attributes
+    ----------
+    folder : Path
+    files : tuple of Path
+        Everything in it that this report wrote.
+    table : Table or None
+        None for a study that has only figures.
+    missing : tuple of str
+        Cells that lack runs and figures that could not be drawn, in words.
+    failed : int
+        Runs that diverged or crashed.
+    """
+
+    folder: Path
+    files: tuple[Path, ...]
+    table: Table | None = field(repr=False)
+    missing: tuple[str, ...]
+    failed: int
+
+
+def write_report(
+    results: Results,
+    folder: str | Path,
+    *,
+    changes: Mapping[str, Any] | None = None,
+    scale: str = "paper",
+    command: str | None = None,
+) -> Report:
+    """Write the report of a study from its stored results; nothing is trained.
+
+    Parameters
+    ----------
+    results : Results
+        Of the study at its scale, with its changes.
+    folder : path
+        For report.md, report.html, table.csv, runs.csv and figures/; each file is replaced atomically.
+    changes : mapping, optional
+        Settings that were changed in all runs.
+    scale : {"paper", "smoke"}
+        A smoke report says that it is no reproduction and has no differences to the paper.
+    command : str, optional
+        The command line that does the study.
+    """
+    if scale not in ("paper", "smoke"):
+        raise UnknownNameError("scale", scale, ("paper", "smoke"))
+    target = Path(folder)
+    if target.exists() and not target.is_dir():
+        raise InputError(f"expected a folder for the report at {target}, found a file")
+    fallback = f"noisegate study run {results.study.name}" + (" --scale smoke" if scale == "smoke" else "")
+    content = _content(results, dict(changes or {}), scale, command or fallback)
+    written = save_figures(content.figures, target)
+    if content.table is not None:
+        written.append(_write(target / "table.csv", table_csv(content.table)))
+    if content.cells:
+        written.append(_write(target / "runs.csv", runs_csv(results, content.cells)))
+    page, markdown = Page(title(content), lead(content)), Markdown(title(content), lead(content))
+    compose(markdown, content, lambda drawn: drawn.path)
+    compose(page, content, lambda drawn: drawn.png)
+    written += [markdown.write(target / "report.md"), page.write(target / "report.html")]
+    undrawn = [f"{item.figure.name}: {item.missing}" for item in content.figures if item.missing]
+    missing = (*content.incomplete, *undrawn)
+    return Report(target, tuple(written), content.table, missing, len(content.failures))
+
+
+def _content(results: Results, changes: Mapping[str, Any], scale: str, command: str) -> Content:
+    """Read everything, so that nothing is written where there is nothing to tell."""
+    study = results.study
+    cells = gather(results)
+    # The keys of these are known already; asking `results` again would compute them all once more.
+    planned = {run.key for _, run, _ in all_runs(results, cells)}
+    found = (results.store.result(key) for key in sorted(planned))
+    stored = [result for result in found if result is not None]
+    if study.cells and not stored:
+        failures = [failure for of in cells for _, failure in of.failures]
+        failed = f"; {len(failures)} failed, the first: {failures[0].get('error')}" if failures else ""
+        raise InputError(
+            f"{results.store.folder} has no finished run of {study.name}{failed}; do the study first: {command}"
+        )
+    table = build_table(study, cells, comparable=scale == "paper") if study.cells and study.table else None
+    return Content(
+        results=results,
+        cells=cells,
+        table=table,
+        figures=draw_figures(results),
+        searches=searched(results, cells),
+        runs=stored,
+        planned=len(planned),
+        scale=scale,
+        changes=changes,
+        command=command,
+    )
+
+
+def _write(path: Path, content: str) -> Path:
+    write_text(path, content)
+    return path

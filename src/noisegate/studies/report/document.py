@@ -1,0 +1,334 @@
+"""What a report says, from top to bottom, for Markdown and HTML alike."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from noisegate.evaluation.page import Page, Span
+from noisegate.studies.report.figures import Drawn
+from noisegate.studies.report.markdown import Markdown
+from noisegate.studies.report.search import Searched
+from noisegate.studies.report.table import LEVEL, CellRuns, Table
+from noisegate.studies.report.words import (
+    clock,
+    column_name,
+    counted,
+    headings,
+    many,
+    place,
+    table_rows,
+    tally,
+    unit,
+    with_deviation,
+)
+from noisegate.studies.results import Results
+from noisegate.studies.store import Result
+from noisegate.studies.study import Study, Value
+
+#: More lines than this are counted, not listed; the CSV files have them all.
+LISTED = 30
+#: The heading of each accuracy.
+_ACCURACIES = {
+    "test_accuracy_last": (Span("last epoch"),),
+    "test_accuracy_best_validation": (
+        Span("best validation"),
+        Span("epoch chosen by noisy validation labels", soft=True, below=True),
+    ),
+    "test_accuracy_oracle": (
+        Span("ORACLE"),
+        Span("not available in practice: epoch chosen by clean test labels", soft=True, below=True),
+    ),
+}
+
+Writer = Page | Markdown
+
+
+@dataclass(frozen=True)
+class Content:
+    """Everything a report is made of, read before anything is written."""
+
+    results: Results
+    cells: list[CellRuns]
+    table: Table | None
+    figures: list[Drawn]
+    searches: list[Searched]
+    runs: list[Result]
+    planned: int
+    scale: str
+    changes: Mapping[str, Any]
+    command: str
+
+    @property
+    def study(self) -> Study:
+        """The study."""
+        return self.results.study
+
+    @property
+    def smoke(self) -> bool:
+        """Whether this is the size of a laptop; what needs no training has one size."""
+        return self.scale == "smoke" and bool(self.study.cells)
+
+    @cached_property
+    def incomplete(self) -> list[str]:
+        """The cells that lack runs, in words."""
+        found = []
+        for of in self.cells:
+            if not of.runs:
+                found.append(f"{place(of)}: {of.waiting}")
+            elif len(of.results) < of.seeds:
+                failed = "".join(f"; {count} {status}" for status, count in of.failed.items())
+                found.append(f"{place(of)}: {len(of.results)} of {of.seeds} runs{failed}")
+        return found
+
+    @cached_property
+    def failures(self) -> dict[str, tuple[CellRuns, int, Mapping[str, Any]]]:
+        """Failed runs by key; one that several cells share is told once."""
+        return {run.key: (of, run.seed, failure) for of in self.cells for run, failure in of.failures}
+
+
+def title(content: Content) -> str:
+    """The title; a smoke result says so."""
+    name = content.study.title
+    return f"{name} (smoke size: no reproduction)" if content.smoke else name
+
+
+def lead(content: Content) -> str:
+    """What a reader must know before any number."""
+    study = content.study
+    parts = [f"Study {study.name}; {study.reference}."]
+    has_paper = content.table is not None and content.table.has_paper
+    if content.smoke:
+        parts.append(
+            "This is the smoke size, which shows that everything runs: small data, small networks, few epochs. "
+            "It is no reproduction"
+        )
+        parts[-1] += ", and the paper's numbers are not comparable with these." if has_paper else "."
+    elif content.changes:
+        parts.append("Settings were changed (below), so this is not the study's own protocol.")
+    if content.incomplete:
+        parts.append(
+            f"It is not complete: {many(len(content.incomplete), 'cell')} of {len(content.cells)} "
+            f"{'lacks' if len(content.incomplete) == 1 else 'lack'} runs, listed below."
+        )
+    return " ".join(parts)
+
+
+def compose(writer: Writer, content: Content, picture: Callable[[Drawn], Any]) -> None:
+    """Write every section that has something to say; `picture` is what the writer's figures are made of."""
+    writer.facts(_facts(content))
+    if content.table is not None:
+        _results(writer, content.table, content)
+        _accuracies(writer, content)
+    _figures(writer, content, picture)
+    _searches(writer, content)
+    if content.study.notes:
+        writer.section("Protocol: what is our choice, or differs from the paper's words")
+        writer.bullets(content.study.notes)
+    _missing(writer, content)
+    writer.section("To do it again")
+    writer.text("What is stored is not done again.").code(content.command)
+
+
+def _facts(content: Content) -> list[tuple[str, Any]]:
+    study, runs = content.study, content.runs
+    facts: list[tuple[str, Any]] = [("study", study.name), ("reference", study.reference)]
+    facts.append(("scale", "smoke: no reproduction" if content.smoke else content.scale))
+    if content.changes:
+        facts.append(("changed", ", ".join(f"{name} = {value}" for name, value in content.changes.items())))
+    if not study.cells:
+        return [*facts, ("runs", "none: this study needs no training")]
+    if any(cell.search for cell in study):
+        chosen = "searched on noisy validation labels" if content.results.search else "the paper's choice"
+        facts.append(("hyper-parameters", chosen))
+    seeds = "0" if study.seeds == 1 else f"0 to {study.seeds - 1}"
+    facts += [("seeds", seeds), ("runs", f"{len(runs):,} of {content.planned:,} done")]
+    if runs:
+        facts += [
+            ("versions", tally(_versions(run) for run in runs)),
+            ("hardware", tally(_hardware(run) for run in runs)),
+            ("time of all runs", clock(sum(run.seconds for run in runs))),
+        ]
+    return facts
+
+
+def _versions(run: Result) -> str:
+    versions = {"noisegate": run.about.get("noisegate", "unknown"), **run.about["versions"]}
+    return ", ".join(f"{name} {version}" for name, version in versions.items())
+
+
+def _hardware(run: Result) -> str:
+    kind = str(run.about.get("device", "")).partition(":")[0]
+    return f"{run.about['hardware']} ({kind})" if kind else str(run.about["hardware"])
+
+
+# -- tables ----------------------------------------------------------------------------------------
+
+
+def _results(writer: Writer, table: Table, content: Content) -> None:
+    writer.section("Results")
+    groups, header = headings(table.study)
+    values = ", ".join(unit(value) for value in table.study.values)
+    caption = f"{values[:1].upper()}{values[1:]}: mean ± standard deviation over seeds."
+    if content.smoke:
+        caption += " Smoke size: no reproduction."
+    writer.table(table_rows(table), header, caption=caption, groups=groups, row_headers=True)
+    writer.bullets(_how_to_read(table, content))
+
+
+def _how_to_read(table: Table, content: Content) -> list[str]:
+    study = table.study
+    within = "column" if study.compete == "rows" else "row"
+    items = ["Standard deviations are those of a sample (n - 1); n is the number of runs, one a seed."]
+    if study.bold == "welch":
+        items.append(
+            f"Bold: the best mean of a {within}, and every other without significant difference to it "
+            f"(Welch's t-test, two-sided, p ≥ {LEVEL:g})."
+        )
+    elif study.bold == "best":
+        items.append(f"Bold: the best mean of a {within}, and those equal to it at the printed digits.")
+    if study.stars_against is not None:
+        items.append(
+            f"Stars: paired two-sided t-test over common seeds against {study.stars_against} in the same "
+            "column: * p < .05, † p < .01, ‡ p < .001."
+        )
+    if table.has_paper and content.smoke:
+        items.append("The paper's numbers only show where they would stand; no difference is computed.")
+    elif table.has_paper:
+        items.append(
+            "sd: (ours - paper) / sqrt((s² + s_paper²) / 2), how many standard deviations of single runs lie "
+            "between the means; where only one of the two deviations is known, that one is taken."
+        )
+        items.append("The paper's numbers are bold, or have stars, where the paper prints them so.")
+    return [*items, *table.notes]
+
+
+def _accuracies(writer: Writer, content: Content) -> None:
+    """Accuracy at the last epoch, at the one that noisy validation chooses, and at the oracle's."""
+    found = [of for of in content.cells if any(of.values(name) for name in _ACCURACIES)]
+    shown = [name for name in _ACCURACIES if any(of.values(name) for of in found)]
+    if not found:
+        return
+    names = ["row", "column"]
+    if content.study.compete == "rows":
+        # What competes stands together.
+        order = {column: place for place, column in enumerate(content.study.columns)}
+        found.sort(key=lambda of: order[of.cell.group, of.cell.column])
+        names.reverse()
+    rows: list[list[Any]] = []
+    for of in found:
+        labels = {"row": of.cell.row, "column": column_name(of.cell.group, of.cell.column)}
+        rows.append([*(labels[name] for name in names), *(_accuracy(of, metric) for metric in shown)])
+    writer.section("Last epoch, epoch chosen by noisy validation, and oracle")
+    writer.table(
+        rows,
+        [*names, *(_ACCURACIES[name] for name in shown)],
+        caption="Test accuracy (%) on clean labels, mean ± standard deviation, of the epochs that were measured. "
+        "The oracle looks at the clean test labels to choose its epoch, which nobody can: it shows what perfect "
+        "stopping would give.",
+        row_headers=True,
+    )
+
+
+def _accuracy(of: CellRuns, metric: str) -> tuple[Span, ...] | str:
+    samples = list(of.values(metric, 100.0).values())
+    if not samples:
+        return "-"
+    std = float(np.std(samples, ddof=1)) if len(samples) > 1 else None
+    spans = [
+        Span(with_deviation(float(np.mean(samples)), std, Value()), soft=metric == "test_accuracy_oracle")
+    ]
+    if len(samples) != of.seeds:
+        spans.append(Span(f" ({len(samples)} of {of.seeds})", soft=True))
+    return tuple(spans)
+
+
+def _searches(writer: Writer, content: Content) -> None:
+    if not content.searches:
+        return
+    select = content.study.select
+    by = "the first seed" if select.seeds == "first" else "the mean over all seeds"
+    rows = []
+    for search in content.searches:
+        cell = search.of.cell
+        rows.append(
+            [
+                cell.row,
+                column_name(cell.group, cell.column),
+                "not chosen yet" if search.chosen is None else _choice(search.chosen),
+                "" if search.score is None else f"{search.score:.4f}",
+                _choice(search.paper),
+                ", ".join(f"{count} {state}" for state, count in search.states.items()),
+            ]
+        )
+    writer.section("Hyper-parameters")
+    header = ["row", "column", "chosen", select.metric.replace("_", " "), "the paper's choice", "candidates"]
+    writer.table(
+        rows,
+        header,
+        caption=f"Chosen by {select.metric.replace('_', ' ')} on noisy labels, by {by}.",
+        row_headers=True,
+    )
+
+
+def _choice(params: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name} = {value}" for name, value in params.items())
+
+
+# -- the rest --------------------------------------------------------------------------------------
+
+
+def _figures(writer: Writer, content: Content, picture: Callable[[Drawn], Any]) -> None:
+    if not content.figures:
+        return
+    writer.section("Figures")
+    for drawn in content.figures:
+        figure = drawn.figure
+        if drawn.missing:
+            writer.text(f"{figure.name} could not be drawn: {drawn.missing}")
+            continue
+        small = " Smoke size: no reproduction." if content.smoke else ""
+        paper = f" What the paper's figure shows: {figure.paper}" if figure.paper else ""
+        writer.figure(picture(drawn), f"{figure.caption}{small}{paper}", alt=figure.caption, natural=True)
+
+
+def _missing(writer: Writer, content: Content) -> None:
+    if content.incomplete:
+        writer.section("What is missing")
+        writer.bullets(_listed(content.incomplete, "cell"))
+    if content.failures:
+        writer.section("Failed runs")
+        failures = list(content.failures.values())
+        rows = [
+            [place(of), seed, failure.get("status", "crashed"), _first_line(failure)]
+            for of, seed, failure in failures[:LISTED]
+        ]
+        more = len(failures) - len(rows)
+        caption = "They are tried again on request: --retry."
+        caption += f" And {many(more, 'more failed run')}, in runs.csv." if more > 0 else ""
+        writer.table(rows, ["cell", "seed", "status", "error"], caption=caption)
+    if content.results.store.set_aside:
+        writer.section("Damaged files")
+        writer.bullets(_listed(content.results.store.set_aside, "file"))
+    if content.table is not None:
+        lacking = [
+            f"{place(e.of)}: {e.value.title}: {counted(e)}"
+            for e in content.table.entries
+            if e.n < len(e.of.results)
+        ]
+        if lacking:
+            writer.section("Numbers that finished runs do not have").bullets(_listed(lacking, "place"))
+
+
+def _first_line(failure: Mapping[str, Any]) -> str:
+    line = next(iter(str(failure.get("error", "")).strip().splitlines()), "")
+    return line if len(line) <= 300 else line[:297] + "..."
+
+
+def _listed(items: list[str], word: str) -> list[str]:
+    more = len(items) - LISTED
+    return items if more <= 0 else [*items[:LISTED], f"and {many(more, f'more {word}')}"]

@@ -1,0 +1,82 @@
+"""A study's figures, drawn from stored results, as PNG and SVG."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from noisegate._files import write_bytes
+from noisegate.errors import InputError
+from noisegate.studies.results import Results
+from noisegate.studies.study import Figure, slug
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure as Picture
+
+FOLDER = "figures"
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """A figure as files, or why it could not be drawn.
+
+    Attributes
+    ----------
+    figure : Figure
+    png : bytes
+        Empty where it could not be drawn.
+    missing : str
+        Why, and empty where it was drawn.
+    """
+
+    figure: Figure
+    png: bytes = b""
+    svg: bytes = b""
+    missing: str = ""
+
+    @property
+    def path(self) -> str:
+        """Of the PNG, relative to the report."""
+        return f"{FOLDER}/{slug(self.figure.name)}.png"
+
+
+def draw_figures(results: Results) -> list[Drawn]:
+    """Draw every figure of a study; what is missing for one is told instead of it."""
+    from noisegate.evaluation.plots import png
+
+    drawn = []
+    for figure in results.study.figures:
+        try:
+            picture = figure.draw(results)
+        except InputError as error:
+            drawn.append(Drawn(figure, missing=str(error)))
+        else:
+            drawn.append(Drawn(figure, png(picture), svg(picture)))
+    return drawn
+
+
+def svg(picture: Picture) -> bytes:
+    """The figure as SVG; the same figure gives the same bytes."""
+    import matplotlib
+
+    buffer = io.BytesIO()
+    # Ids are salted with random numbers and the date is written in unless told otherwise.
+    with matplotlib.rc_context({"svg.hashsalt": "noisegate"}):
+        picture.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
+    return buffer.getvalue()
+
+
+def save_figures(drawn: list[Drawn], folder: Path) -> list[Path]:
+    """Write the files; those of a figure that cannot be drawn any more are removed."""
+    written = []
+    for item in drawn:
+        png = folder / item.path
+        for path, content in ((png, item.png), (png.with_suffix(".svg"), item.svg)):
+            if content:
+                write_bytes(path, content)
+                written.append(path)
+            else:
+                path.unlink(missing_ok=True)
+    return written

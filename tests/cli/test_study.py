@@ -1,0 +1,238 @@
+"""`noisegate study`: run, again, report, and everything that can be typed wrong."""
+
+import json
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from noisegate.cli.study import Choice, command, names
+from noisegate.studies import catalogue
+from noisegate.studies.store import Store
+
+SMALL = [
+    "--scale",
+    "smoke",
+    "--seeds",
+    "1",
+    "--rows",
+    "ce,ln",
+    "--columns",
+    "symmetric-40",
+    "--device",
+    "cpu",
+]
+
+
+@pytest.fixture
+def out(tmp_path):
+    return tmp_path / "results"
+
+
+@pytest.fixture
+def run(call, out):
+    def run(*arguments):
+        return call("study", "run", "demo", *SMALL, "--workers", "1", "--out", out, *arguments)
+
+    return run
+
+
+def finished(out):
+    return {r.key: (out / "runs" / r.key / "result.json").stat().st_mtime_ns for r in Store(out).results()}
+
+
+def test_the_list_has_every_study(call):
+    code, output, _ = call("study", "list")
+    assert code == 0
+    for name in catalogue.studies():
+        assert f" {name} " in output
+
+
+def test_a_study_ends_in_a_table_and_a_report(run, out):
+    code, output, errors = run()
+    assert code == 0, errors
+    assert "2 of 2 runs done" in output
+    assert "LN" in output
+    assert "symmetric 40%" in output
+    assert len(errors.splitlines()) == 2
+    folder = out / "reports" / "demo-smoke"
+    for name in ("report.md", "report.html", "table.csv", "runs.csv", "choice.json"):
+        assert (folder / name).stat().st_size > 0
+    assert "LN" in (folder / "report.md").read_text()
+
+
+def test_the_same_command_repeats_nothing(run, out):
+    run()
+    before = finished(out)
+    code, output, errors = run()
+    assert (code, errors) == (0, "")
+    assert finished(out) == before
+    assert "2 of 2 runs done" in output
+
+
+def test_a_dry_run_runs_nothing_and_estimates(run, out):
+    code, output, _ = run("--dry-run")
+    assert code == 0
+    assert "2 runs, 0 done, 0 failed, 0 running in other processes, 2 to do" in output
+    assert "time is not known" in output
+    assert finished(out) == {}
+    run()
+    code, output, _ = run("--seeds", "3", "--dry-run")
+    assert "6 runs, 2 done" in output
+    assert "for 4 of them, 1 at a time, by those done" in output
+
+
+def test_a_dry_run_of_a_search_says_that_there_is_more(call, out):
+    code, output, _ = call(
+        "study",
+        "run",
+        "ln-table1-mnist",
+        "--search",
+        "--rows",
+        "ln",
+        "--columns",
+        "symmetric-40",
+        "--dry-run",
+        "--out",
+        out,
+    )
+    assert code == 0
+    assert "9 runs" in output
+    assert "and 4 more once the search of 1 cells is over" in output
+
+
+def test_a_report_is_redrawn_without_training(run, call, out, monkeypatch):
+    run()
+    page = out / "reports" / "demo-smoke" / "report.html"
+    before = page.read_text()
+    page.unlink()
+    monkeypatch.setattr("noisegate.training.run.Run.__init__", None)
+    code, _, errors = call("study", "report", "demo", "--scale", "smoke", "--out", out)
+    assert code == 0, errors
+    assert page.read_text() == before
+    page.unlink()
+    assert call("study", "report", "--out", out)[0] == 0
+    assert page.read_text() == before
+    assert call("study", "report", "demo", "--scale", "smoke", "--out", out, "--to", out / "x")[0] == 0
+    assert (out / "x" / "report.html").exists()
+
+
+def test_changes_are_told_in_the_report(run, out):
+    run("--set", "recipe.epochs=1")
+    text = (out / "reports" / "demo-smoke" / "report.md").read_text()
+    assert "recipe.epochs" in text
+
+
+def test_damaged_results_are_named_and_done_again(run, out):
+    run()
+    key = next(iter(finished(out)))
+    path = out / "runs" / key / "result.json"
+    path.write_text("{")
+    code, _, errors = run()
+    assert code == 0
+    assert str(path) in errors
+    assert "renamed" in errors
+    assert json.loads(path.read_text())["key"] == key
+
+
+def test_failed_runs_are_told_and_left_alone(run, out):
+    diverging = ("--set", "recipe.lr=1e30", "--set", "recipe.optimizer=sgd")
+    code, output, errors = run(*diverging)
+    assert code == 2
+    assert "diverged: training diverged" in output
+    assert "2 failed; the same command with --retry tries them again" in output
+    assert errors.splitlines()[-1] == (
+        "noisegate: error: no run of demo came to an end, so there is nothing to report"
+    )
+    assert len(run(*diverging)[2].splitlines()) == 1
+    assert "diverged" in run(*diverging, "--retry")[2]
+
+
+def test_a_report_tells_the_failures(run, call, out):
+    run()
+    key = next(iter(finished(out)))
+    (out / "runs" / key / "result.json").unlink()
+    (out / "runs" / key / "failed.json").write_text('{"status": "crashed", "error": "KeyError: 7"}')
+    code, output, _ = run()
+    assert code == 0
+    assert "1 of 2 runs done" in output
+    assert "crashed: KeyError: 7" in output
+    assert "KeyError: 7" in (out / "reports" / "demo-smoke" / "report.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["run", "ln-tabel1-mnist"], "did you mean 'ln-table1-mnist'"),
+        (["report", "demmo"], "did you mean 'demo'"),
+        (["run", "demo", "--set", "recipe.epoch=3"], "did you mean 'epochs'"),
+        (["run", "demo", "--set", "epochs"], "--set expects KEY=VALUE"),
+        (["run", "demo", "--rows", "cee"], "did you mean 'ce'"),
+        (["run", "demo", "--columns", "symmetric-41"], "did you mean 'symmetric-40'"),
+    ],
+)
+def test_typing_mistakes(fails, out, arguments, message):
+    if arguments[0] == "report":
+        Store(out)
+    assert message in fails("study", *arguments, "--out", out)
+
+
+def test_missing_data_say_how_to_fetch_them(fails, out, tmp_path):
+    line = fails("study", "run", "ln-table1-mnist", "--out", out, "--root", tmp_path / "nowhere")
+    assert "noisegate data fetch mnist" in line
+    assert "ln-table1-mnist needs mnist" in line
+
+
+def test_folders_that_are_not_results(fails, out, tmp_path):
+    assert "do a study first" in fails("study", "report", "demo", "--out", tmp_path)
+    (tmp_path / "file").touch()
+    assert "not a folder of results" in fails("study", "run", "demo", "--out", tmp_path)
+    Store(out)
+    assert "no study was run" in fails("study", "report", "--out", out)
+    assert "noisegate study run demo" in fails("study", "report", "demo", "--out", out)
+    (out / "store.json").write_text('{"format": 0, "noisegate": "0.0.9"}')
+    assert "format 0 of noisegate 0.0.9" in fails("study", "run", "demo", "--out", out)
+
+
+def test_ctrl_c_stops_every_process_and_the_same_command_goes_on(out):
+    line = [
+        sys.executable,
+        "-m",
+        "noisegate",
+        "study",
+        "run",
+        "demo",
+        "--scale",
+        "smoke",
+        "--rows",
+        "ce",
+        "--seeds",
+        "2",
+        "--columns",
+        "symmetric-40",
+        "--set",
+        "recipe.epochs=3000",
+        "--workers",
+        "2",
+        "--device",
+        "cpu",
+        "--out",
+        str(out),
+    ]
+    with subprocess.Popen(line, stderr=subprocess.PIPE, text=True) as study:
+        while not list(out.glob("runs/*/progress.json")):
+            assert study.poll() is None
+        study.send_signal(signal.SIGINT)
+        errors = study.communicate(timeout=60)[1]
+    assert study.returncode == 130
+    assert errors.endswith("noisegate: interrupted; the same command goes on where it stopped\n")
+    assert finished(out) == {}
+
+
+def test_the_command_of_a_choice_is_what_was_typed():
+    choice = Choice(scale="smoke", seeds=3, rows=("ce", "ln"), changes={"recipe.epochs": 5}, search=True)
+    assert command("demo", choice) == (
+        "noisegate study run demo --scale smoke --seeds 3 --rows ce,ln --set recipe.epochs=5 --search"
+    )
+    assert names(None) == ()
