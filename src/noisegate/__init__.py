@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from noisegate._version import __version__
 
 if TYPE_CHECKING:
-    from noisegate import data, errors, evaluation, methods, networks, noise, objectives, training
+    from noisegate import data, errors, evaluation, methods, networks, noise, objectives, studies, training
     from noisegate.estimator import NoisyLabelClassifier
     from noisegate.fitted import Fitted
     from noisegate.methods.base import Phase
@@ -51,7 +51,7 @@ _HOMES = {
     "Fitted": "noisegate.fitted",
     "NoisyLabelClassifier": "noisegate.estimator",
 }
-_PARTS = ("data", "errors", "evaluation", "methods", "networks", "noise", "objectives", "training")
+_PARTS = ("data", "errors", "evaluation", "methods", "networks", "noise", "objectives", "studies", "training")
 
 __all__ = [
     "GCE",
@@ -78,6 +78,7 @@ __all__ = [
     "networks",
     "noise",
     "objectives",
+    "studies",
     "train",
     "training",
 ]

@@ -67,7 +67,10 @@ class Board:
             from rich.live import Live
 
             console = Console(file=self.stream, markup=False, emoji=False, highlight=False)
-            self._live = Live(self._table(), console=console, refresh_per_second=4, transient=True)
+            # Drawn anew four times a second, so that clocks go on between two events.
+            self._live = Live(
+                get_renderable=self._table, console=console, refresh_per_second=4, transient=True
+            )
             self._live.start()
         return self
 
@@ -83,8 +86,6 @@ class Board:
         else:
             self.running.pop(event.run.key, None)
             self._count(event, time.monotonic() - started)
-        if self._live is not None:
-            self._live.update(self._table())
 
     def plan(self, plan: Plan) -> None:
         """Take in what is known to be needed: a search adds runs, other processes finish some."""
@@ -117,6 +118,7 @@ class Board:
 
     def _table(self) -> Any:
         from rich import box
+        from rich.console import Group
         from rich.table import Table
         from rich.text import Text
 
@@ -124,14 +126,14 @@ class Board:
         summary = f"{self.name}: {self.done} of {self.total} runs done, {len(self.running)} running"
         summary += f", {self.failed} failed" if self.failed else ""
         summary += "" if left is None else f", about {clock(left)} left"
-        table = Table(title=Text(summary), box=box.SIMPLE_HEAD, title_justify="left", pad_edge=False)
+        table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
         for column, side in (("run", "left"), ("epoch", "right"), ("accuracy", "right"), ("time", "right")):
             table.add_column(column, justify=side)  # type: ignore[arg-type]
         for event, started in list(self.running.values())[:SHOWN]:
             table.add_row(Text(event.run.label), *_cells(event.progress), clock(time.monotonic() - started))
         for text in self.trouble[-3:]:
             table.add_row(Text(text), "", "", "")
-        return table
+        return Group(Text(summary), table)
 
 
 def _cells(progress: Mapping[str, Any]) -> tuple[str, str]:

@@ -95,6 +95,43 @@ def known_rate(data: Dataset) -> float:
 # -- one run ---------------------------------------------------------------------------------------
 
 
+def make_run(
+    settings: RunSettings,
+    device: str = "auto",
+    root: str | Path | None = None,
+    checkpoint: Path | None = None,
+    data: Dataset | None = None,
+) -> Run:
+    """The run that settings stand for, ready to train; its data are loaded unless they are handed over."""
+    from noisegate import methods
+    from noisegate.training.recipe import Recipe
+    from noisegate.training.run import Run
+
+    data = load_data(settings, root) if data is None else data
+    params = dict(settings.params)
+    if params.get("noise_rate") == "known":
+        params["noise_rate"] = known_rate(data)
+    return Run(
+        data,
+        methods.get(settings.method, **params),
+        _network(settings, root),
+        Recipe.from_dict(settings.recipe),
+        settings.seed,
+        device,
+        folder=checkpoint,
+        evaluate_every=settings.evaluate_every,
+        evidence=settings.evidence,
+    )
+
+
+def _network(settings: RunSettings, root: str | Path | None) -> Any:
+    if settings.weights is None:
+        return settings.network
+    from noisegate.networks.pretrained import pretrained
+
+    return pretrained(settings.network, root_folder(root) / settings.weights)
+
+
 class Execution:
     """A run of a study under way: `with Execution(...) as e: for epoch in e: ...; e.conclude()`.
 
@@ -108,12 +145,20 @@ class Execution:
     device : str
     root : path, optional
         Where data sets lie.
+    beside : int
+        How many runs share this process, for the record.
     """
 
     def __init__(
-        self, settings: RunSettings, store: Store, device: str = "auto", root: str | Path | None = None
+        self,
+        settings: RunSettings,
+        store: Store,
+        device: str = "auto",
+        root: str | Path | None = None,
+        beside: int = 1,
     ) -> None:
         self.settings, self.store, self.device, self.root = settings, store, device, root
+        self.beside = beside
         self._stack = contextlib.ExitStack()
         self._told = 0.0
 
@@ -137,40 +182,13 @@ class Execution:
     def _make_run(self) -> Run:
         checkpoint = self.store.path(self.settings) / "checkpoint"
         try:
-            return self._new_run(checkpoint)
+            return make_run(self.settings, self.device, self.root, checkpoint, self.data)
         except InputError:
             if not checkpoint.exists():
                 raise
             # Written by another version, or damaged: what it holds is lost, the run is not.
             self.store.forget_progress(self.settings)
-            return self._new_run(checkpoint)
-
-    def _new_run(self, checkpoint: Path) -> Run:
-        from noisegate import methods
-        from noisegate.training.recipe import Recipe
-        from noisegate.training.run import Run
-
-        settings, params = self.settings, dict(self.settings.params)
-        if params.get("noise_rate") == "known":
-            params["noise_rate"] = known_rate(self.data)
-        return Run(
-            self.data,
-            methods.get(settings.method, **params),
-            self._network(),
-            Recipe.from_dict(settings.recipe),
-            settings.seed,
-            self.device,
-            folder=checkpoint,
-            evaluate_every=settings.evaluate_every,
-            evidence=settings.evidence,
-        )
-
-    def _network(self) -> Any:
-        if self.settings.weights is None:
-            return self.settings.network
-        from noisegate.networks.pretrained import pretrained
-
-        return pretrained(self.settings.network, root_folder(self.root) / self.settings.weights)
+            return make_run(self.settings, self.device, self.root, checkpoint, self.data)
 
     def __exit__(self, *error: Any) -> None:
         self._stack.__exit__(*error)
@@ -222,7 +240,10 @@ class Execution:
             "versions": fitted.record["versions"],
             "hardware": fitted.record["hardware"],
             "device": str(next(fitted.network.parameters()).device),
+            # From start to end; and what it would have been alone, of runs that share a GPU.
             "seconds": time.perf_counter() - self.started,
+            "own_seconds": self.run.seconds,
+            "beside": self.beside,
             "train_seconds": sum(e.get("train_seconds", 0.0) for phase in history for e in phase),
             "peak_memory": peak(self.device),
         }

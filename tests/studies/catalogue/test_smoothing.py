@@ -327,8 +327,8 @@ def optimum(run, alpha, strength):
 
 
 def test_figure_5_finds_the_optimum_and_draws_it(store):
-    study = study_of("figure5").at_scale("smoke").with_changes({"data.n": 500}).with_seeds(1)
-    study = study.only(rows=["ls-0.4", "ls-0.8", "l2-1", "l2-0.1"])
+    study = study_of("figure5").at_scale("smoke").with_changes({"data.n": 500, "recipe.epochs": 250})
+    study = study.with_seeds(1).only(rows=["ls-0.4", "ls-0.8", "l2-1", "l2-0.1"])
     results = done(study, store)
     for cell in study:
         run = cell.settings

@@ -11,8 +11,6 @@ from noisegate.errors import InputError
 from noisegate.studies.probes.base import register
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from noisegate.data.dataset import Dataset
     from noisegate.fitted import Fitted
 
@@ -44,11 +42,7 @@ def label_terms(fitted: Fitted, data: Dataset) -> dict[str, npt.NDArray[Any]]:
         raise InputError("the probe 'label_terms' needs the clean training labels, which are not known")
     device = next(fitted.network.parameters()).device
     rows = Rows(data.train.x, data.train.y, device)
-
-    def outputs_of(outputs: Tensor) -> Tensor:
-        return outputs.float()
-
-    outputs = predict(fitted.network, objective, rows, read=outputs_of)
+    outputs = predict(fitted.network, objective, rows, read=lambda outputs: outputs.float())
     with torch.no_grad():
         terms = {kind: objective.label_term(outputs, rows.y, kind) for kind in ("learnt", "identity")}
     found = {f"label_term_{kind}": term.float().cpu().numpy() for kind, term in terms.items()}
