@@ -84,7 +84,9 @@ def test_logistic_normal_beats_cross_entropy_under_noise():
 
 def test_the_record_says_how_it_came_about(data):
     record = ng.train(data, "ln", network="mlp-8", recipe={"epochs": 2}, seed=4).record
-    assert record["identity"]["method"] == {"class": "Plain", "objective": "LogisticNormal"}
+    method = record["identity"]["method"]
+    assert (method["class"], method["objective"]) == ("Plain", "LogisticNormal")
+    assert method["min_scale"] == ng.LogisticNormal(3).min_scale  # defaults are written out
     assert record["identity"]["recipe"]["epochs"] == 2
     assert (record["identity"]["seed"], record["identity"]["network"]) == (4, "mlp-8")
     assert set(record["versions"]) == {"python", "torch", "numpy"}

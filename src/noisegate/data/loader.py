@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
@@ -75,29 +75,34 @@ class Rows:
 
     def batches(self, order: Tensor, batch_size: int) -> Iterator[tuple[Tensor, Tensor | None]]:
         """Cut `order` into batches: (index, x), where x is None for resident rows: the step gathers it."""
-        indices = order.split(batch_size)
         if self.resident:
-            yield from ((index.to(self.device), None) for index in indices)
-        else:
-            yield from self._stream(indices)
+            # One copy to the device for all batches: a copy for each would be a wait for each.
+            yield from ((index, None) for index in order.to(self.device).split(batch_size))
+            return
+        indices = order.split(batch_size)
+        for index, x in zip(indices, self.stream(indices), strict=True):
+            yield index.to(self.device), x.to(self.device, non_blocking=True)
 
-    def _stream(self, indices: tuple[Tensor, ...]) -> Iterator[tuple[Tensor, Tensor]]:
-        """Read ahead in threads, a few batches at a time, in order."""
+    def stream(self, indices: Sequence[Tensor]) -> Iterator[Tensor]:
+        """The inputs of batch after batch on the host, in pinned memory where the device is a GPU.
+
+        Threads read a few batches ahead, in order.
+        """
         with ThreadPoolExecutor(max_workers=2) as pool:
             waiting: deque[Future[Tensor]] = deque()
             try:
                 for ahead in range(len(indices) + PREFETCH):
                     if ahead < len(indices):
-                        waiting.append(pool.submit(self._read, indices[ahead]))
+                        waiting.append(pool.submit(self.read, indices[ahead]))
                     done = ahead - PREFETCH + 1
                     if 0 <= done < len(indices):
-                        x = waiting.popleft().result()
-                        yield indices[done].to(self.device), x.to(self.device, non_blocking=True)
+                        yield waiting.popleft().result()
             finally:
                 for future in waiting:
                     future.cancel()
 
-    def _read(self, index: Tensor) -> Tensor:
+    def read(self, index: Tensor) -> Tensor:
+        """The inputs of some rows on the host, pinned where the device is a GPU."""
         rows = index.cpu().numpy()
         array = self.source[rows] if isinstance(self.source, np.ndarray) else self.source.fetch(rows)
         x = torch.from_numpy(np.require(array, requirements=["C", "W"]))
@@ -105,9 +110,11 @@ class Rows:
 
     def inputs(self, batch_size: int) -> Iterator[Tensor]:
         """All inputs in their order, for prediction; the last batch may be smaller."""
-        order = torch.arange(len(self))
-        for index, x in self.batches(order, batch_size):
-            yield self.gather(index) if x is None else x
+        if self.resident:
+            yield from self._x.split(batch_size)
+            return
+        for _, x in self.batches(torch.arange(len(self)), batch_size):
+            yield x  # type: ignore[misc]
 
 
 def fits(x: Inputs, device: torch.device) -> bool:

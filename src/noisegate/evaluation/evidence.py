@@ -10,9 +10,10 @@ from torch import Tensor, nn
 
 from noisegate.data.dataset import Dataset
 from noisegate.data.loader import Rows
-from noisegate.errors import UnknownNameError
-from noisegate.evaluation.metrics import summary
-from noisegate.training.job import given_labels, predict
+from noisegate.errors import InputError, UnknownNameError
+from noisegate.evaluation.metrics import row_scores, summary_of
+from noisegate.training.capture import Reading
+from noisegate.training.job import Passes, read_given
 
 PARTS = ("test", "train", "validation")
 
@@ -60,57 +61,96 @@ class CleanEvidence:
             if data.test.clean is not None:
                 self._noisy_test = torch.as_tensor(data.test.y, device=train.device)
         self._clean = _on(train.device, data.train.clean)
+        self._n_wrong = 0 if data.train.clean is None else int((data.train.y != data.train.clean).sum())
         held = data.validation
         self._clean_validation = None if held is None else _on(train.device, held.clean)
 
     def __call__(self, network: nn.Module, objective: Any) -> dict[str, float]:
-        return self._look(network, objective, self.parts)
+        return self._look(network, objective, self.parts).read()
 
     def everything(self, network: nn.Module, objective: Any) -> dict[str, float]:
         """All parts, whichever a call looks at."""
+        return self.everything_on_device(network, objective).read()
+
+    def everything_on_device(self, network: nn.Module, objective: Any) -> Reading:
+        """All parts, not waited for."""
         return self._look(network, objective, PARTS)
 
-    def _look(self, network: nn.Module, objective: Any, parts: Sequence[str]) -> dict[str, float]:
-        metrics: dict[str, float] = {}
-        if "test" in parts and self._test is not None:
-            metrics |= self._test_metrics(network, objective, self._test)
-        if "train" in parts and self._clean is not None:
-            predicted = predict(network, objective, self._train).argmax(1)
-            metrics |= _train_parts(predicted, self._train.y, self._clean)
-        if "validation" in parts and self._validation is not None and self._clean_validation is not None:
-            predicted = predict(network, objective, self._validation).argmax(1)
-            agreed = (predicted == self._clean_validation).double().mean()
-            metrics["validation_clean_accuracy"] = float(agreed)
-        return metrics
+    def _look(self, network: nn.Module, objective: Any, parts: Sequence[str]) -> Reading:
+        passes = Passes(network, objective)
+        with passes.evaluating():
+            numbers = self.measure(passes, parts)
+        return Reading.of(numbers, self._train.device)
 
-    def _test_metrics(self, network: nn.Module, objective: Any, test: Rows) -> dict[str, float]:
-        values = summary(predict(network, objective, test), test.y)
-        metrics = {f"test_{name}": value for name, value in values.items()}
-        if self._noisy_test is not None:
-            seen = given_labels(network, objective, test, self._noisy_test)
-            metrics |= {f"noisy_test_{name}": value for name, value in seen.items()}
-        return metrics
+    @property
+    def rows(self) -> dict[str, Rows]:
+        """The rows that there are clean labels of, by part."""
+        known = {
+            "test": self._test,
+            "train": None if self._clean is None else self._train,
+            "validation": None if self._clean_validation is None else self._validation,
+        }
+        return {part: rows for part, rows in known.items() if rows is not None}
+
+    def measure(self, passes: Passes, parts: Sequence[str] | None = None) -> dict[str, Tensor]:
+        """The numbers as 0-d tensors on the device, which nobody has waited for; capture-safe.
+
+        Parameters
+        ----------
+        passes : Passes
+            In evaluation mode.
+        parts : sequence of str, optional
+            What to look at; what a call looks at by default.
+        """
+        numbers: dict[str, Tensor] = {}
+        for part in (part for part in PARTS if part in (self.parts if parts is None else parts)):
+            if part in self.rows:
+                numbers |= getattr(self, f"_{part}_numbers")(passes, self.rows[part])
+        return numbers
+
+    def _test_numbers(self, passes: Passes, rows: Rows) -> dict[str, Tensor]:
+        given = None if self._noisy_test is None else read_given(self._noisy_test)
+
+        def read(objective: Any, outputs: Tensor, index: Tensor) -> Tensor:
+            scores = row_scores(objective.probs(outputs), rows.y[index])
+            return scores if given is None else torch.cat([scores, given(objective, outputs, index)], 1)
+
+        scores = passes("test", rows, read)
+        numbers = {f"test_{name}": value for name, value in summary_of(scores[:, :5]).items()}
+        if given is not None:
+            accuracy, log_likelihood = scores[:, 5:].mean(0)
+            numbers |= {"noisy_test_accuracy": accuracy, "noisy_test_log_likelihood": log_likelihood}
+        return numbers
+
+    def _train_numbers(self, passes: Passes, rows: Rows) -> dict[str, Tensor]:
+        predicted, clean = passes("train", rows, _read_class)[:, 0], self._known(self._clean)
+        wrong, given = rows.y != clean, predicted == rows.y
+        recovered = ((predicted == clean) & wrong).double().sum()
+        agreed = (given & ~wrong).double().sum()
+        numbers = {
+            "train_right_accuracy": agreed / max(1, len(rows) - self._n_wrong),
+            "train_clean_accuracy": (agreed + recovered) / len(rows),
+        }
+        if self._n_wrong:
+            numbers["train_memorised"] = (given & wrong).double().sum() / self._n_wrong
+            numbers["train_recovered"] = recovered / self._n_wrong
+        return numbers
+
+    def _validation_numbers(self, passes: Passes, rows: Rows) -> dict[str, Tensor]:
+        predicted = passes("clean validation", rows, _read_class)[:, 0]
+        agreed = (predicted == self._known(self._clean_validation)).double().mean()
+        return {"validation_clean_accuracy": agreed}
+
+    @staticmethod
+    def _known(labels: Tensor | None) -> Tensor:
+        if labels is None:
+            raise InputError("there are no clean labels of these rows")
+        return labels
+
+
+def _read_class(objective: Any, outputs: Tensor, index: Tensor) -> Tensor:
+    return objective.probs(outputs).argmax(1, keepdim=True)
 
 
 def _on(device: torch.device, labels: Any) -> Tensor | None:
     return None if labels is None else torch.as_tensor(labels, device=device)
-
-
-def _train_parts(predicted: Tensor, observed: Tensor, clean: Tensor) -> dict[str, float]:
-    wrong = observed != clean
-    counts = torch.stack(
-        [
-            wrong.sum(),
-            (torch.logical_not(wrong) & (predicted == observed)).sum(),
-            (wrong & (predicted == observed)).sum(),
-            (wrong & (predicted == clean)).sum(),
-        ]
-    ).tolist()
-    n_wrong, agreed, memorised, recovered = counts
-    parts = {
-        "train_right_accuracy": agreed / max(1, len(observed) - n_wrong),
-        "train_clean_accuracy": (agreed + recovered) / len(observed),
-    }
-    if n_wrong:
-        parts |= {"train_memorised": memorised / n_wrong, "train_recovered": recovered / n_wrong}
-    return parts

@@ -23,8 +23,7 @@ def accuracy(probs: Any, y: Any) -> float:
     >>> accuracy(torch.tensor([[0.9, 0.1], [0.6, 0.4]]), torch.tensor([0, 1]))
     0.5
     """
-    p, labels = _check(probs, y)
-    return float((p.argmax(dim=1) == labels).double().mean())
+    return float(_right(*_check(probs, y)).mean())
 
 
 def log_likelihood(probs: Any, y: Any) -> float:
@@ -36,9 +35,7 @@ def log_likelihood(probs: Any, y: Any) -> float:
     >>> round(log_likelihood(torch.tensor([[0.5, 0.5], [0.25, 0.75]]), torch.tensor([0, 0])), 4)
     -1.0397
     """
-    p, labels = _check(probs, y)
-    given = p.gather(1, labels[:, None]).clamp_min(torch.finfo(p.dtype).tiny)
-    return float(given.double().log().mean())
+    return float(_log_given(*_check(probs, y)).mean())
 
 
 def ece(probs: Any, y: Any, n_bins: int = 15) -> float:
@@ -57,13 +54,7 @@ def ece(probs: Any, y: Any, n_bins: int = 15) -> float:
     if n_bins < 1:
         raise InputError(f"n_bins must be at least 1, got {n_bins}")
     p, labels = _check(probs, y)
-    confidence, guess = p.max(dim=1)
-    # Edges in the type of the probabilities: a confidence of 0.7 in float32 is on the float32 edge 0.7.
-    edges = torch.linspace(0, 1, n_bins + 1, dtype=p.dtype, device=p.device)
-    bins = torch.bucketize(confidence, edges, right=True).clamp(1, n_bins + 1) - 1
-    excess = (guess == labels).double() - confidence.double()
-    per_bin = torch.zeros(n_bins + 1, dtype=torch.float64, device=p.device).scatter_add_(0, bins, excess)
-    return float(per_bin.abs().sum() / len(p))
+    return float(_calibration_error(*_confidence(p, labels, n_bins), n_bins))
 
 
 def brier(probs: Any, y: Any) -> float:
@@ -75,10 +66,7 @@ def brier(probs: Any, y: Any) -> float:
     >>> round(brier(torch.tensor([[0.8, 0.2]]), torch.tensor([0])), 4)
     0.08
     """
-    p, labels = _check(probs, y)
-    wide = p.double()
-    squares = wide.square().sum(dim=1) - 2 * wide.gather(1, labels[:, None])[:, 0] + 1
-    return float(squares.mean().clamp_min(0))
+    return float(_squares(*_check(probs, y)).mean().clamp_min(0))
 
 
 def summary(probs: Any, y: Any, n_bins: int = 15) -> dict[str, float]:
@@ -93,6 +81,61 @@ def summary(probs: Any, y: Any, n_bins: int = 15) -> dict[str, float]:
         "ece": ece(probs, y, n_bins),
         "brier": brier(probs, y),
     }
+
+
+def row_scores(p: Tensor, labels: Tensor, n_bins: int = 15) -> Tensor:
+    """What each row contributes to the metrics, float64 `(N, 5)`; unchecked and capture-safe.
+
+    `summary_of` makes the metrics of the rows of any number of batches.
+    """
+    bins, excess = _confidence(p, labels, n_bins)
+    return torch.stack(
+        [_right(p, labels), _log_given(p, labels), bins.double(), excess, _squares(p, labels)], 1
+    )
+
+
+def summary_of(scores: Tensor, n_bins: int = 15) -> dict[str, Tensor]:
+    """`summary` as 0-d tensors on the device, from `row_scores`."""
+    right, log_given, bins, excess, squares = scores.unbind(1)
+    return {
+        "accuracy": right.mean(),
+        "log_likelihood": log_given.mean(),
+        "ece": _calibration_error(bins.long(), excess, n_bins),
+        "brier": squares.mean().clamp_min(0),
+    }
+
+
+# One number a row; each of them float64.
+
+
+def _right(p: Tensor, labels: Tensor) -> Tensor:
+    return (p.argmax(dim=1) == labels).double()
+
+
+def _log_given(p: Tensor, labels: Tensor) -> Tensor:
+    given = p.gather(1, labels[:, None])[:, 0].clamp_min(torch.finfo(p.dtype).tiny)
+    return given.double().log()
+
+
+def _squares(p: Tensor, labels: Tensor) -> Tensor:
+    wide = p.double()
+    return wide.square().sum(dim=1) - 2 * wide.gather(1, labels[:, None])[:, 0] + 1
+
+
+def _confidence(p: Tensor, labels: Tensor, n_bins: int) -> tuple[Tensor, Tensor]:
+    """The bin of each row's confidence, int64, and how much its outcome exceeds that."""
+    confidence, guess = p.max(dim=1)
+    # Edges in the type of the probabilities: a confidence of 0.7 in float32 is on the float32 edge 0.7.
+    edges = torch.linspace(0, 1, n_bins + 1, dtype=p.dtype, device=p.device)
+    bins = torch.bucketize(confidence, edges, right=True).clamp(1, n_bins + 1) - 1
+    return bins, (guess == labels).double() - confidence.double()
+
+
+def _calibration_error(bins: Tensor, excess: Tensor, n_bins: int) -> Tensor:
+    # Sums over masks, not a scatter: on a GPU that would add in another order each time.
+    numbers = torch.arange(n_bins + 1, device=bins.device).unsqueeze(1)
+    per_bin = torch.where(bins == numbers, excess, excess.new_zeros(())).sum(1)
+    return per_bin.abs().sum() / len(excess)
 
 
 def _check(probs: Any, y: Any) -> tuple[Tensor, Tensor]:

@@ -46,7 +46,9 @@ class LARS(Optimizer):
             for p in group["params"]:
                 if p.grad is None:
                     continue
-                velocity = self.state[p].setdefault("momentum_buffer", torch.zeros_like(p))
+                if "momentum_buffer" not in self.state[p]:
+                    self.state[p]["momentum_buffer"] = torch.zeros_like(p)
+                velocity = self.state[p]["momentum_buffer"]
                 update = p.grad + group["weight_decay"] * p
                 rate = group["lr"]
                 if group["adapt"]:
@@ -84,26 +86,66 @@ def parameter_groups(module: nn.Module, recipe: Recipe) -> list[dict[str, Any]]:
 
 
 def build_optimizer(module: nn.Module, recipe: Recipe, lr: Tensor) -> Optimizer:
-    """The optimiser of a recipe over the trainable parameters of `module`; it reads its rate from `lr`."""
+    """The optimiser of a recipe over the trainable parameters of `module`; it reads its rate from `lr`.
+
+    Its state is there from the start, all zero. torch would make it at the first step: a CUDA graph needs it
+    before, and the velocity that SGD makes then is garbage if that step is skipped.
+    """
     groups = parameter_groups(module, recipe)
-    if recipe.optimizer == "lars":
-        return LARS(groups, lr, momentum=recipe.momentum, weight_decay=recipe.weight_decay)
-    if recipe.optimizer in ("sgd", "nesterov"):
-        sgd = SGD(
+    if recipe.optimizer in ("adam", "adamw"):
+        kind = Adam if recipe.optimizer == "adam" else AdamW
+        adam = kind(
             groups,
             lr=lr,
-            momentum=recipe.momentum,
-            nesterov=recipe.optimizer == "nesterov",
+            betas=recipe.betas,
+            eps=recipe.eps,
             weight_decay=recipe.weight_decay,
             fused=True,
+            capturable=lr.is_cuda,
         )
-        if recipe.momentum:
-            # torch allocates this at the first step without filling it: if that step is skipped, it stays
-            # garbage. Starting from zero gives the same first step.
-            for p in (p for group in sgd.param_groups for p in group["params"]):
-                sgd.state[p]["momentum_buffer"] = torch.zeros_like(p)
-        return sgd
-    kind = Adam if recipe.optimizer == "adam" else AdamW
-    return kind(
-        groups, lr=lr, betas=recipe.betas, eps=recipe.eps, weight_decay=recipe.weight_decay, fused=True
+        # It says so at the first step outside a capture; ours may run both ways.
+        adam._warned_capturable_if_run_uncaptured = True
+        _start(adam, ("exp_avg", "exp_avg_sq"), count=True)
+        return adam
+    if recipe.optimizer == "lars":
+        lars = LARS(groups, lr, momentum=recipe.momentum, weight_decay=recipe.weight_decay)
+        _start(lars, ("momentum_buffer",))
+        return lars
+    sgd = SGD(
+        groups,
+        lr=lr,
+        momentum=recipe.momentum,
+        nesterov=recipe.optimizer == "nesterov",
+        weight_decay=recipe.weight_decay,
+        fused=True,
     )
+    if recipe.momentum:
+        _start(sgd, ("momentum_buffer",))
+    return sgd
+
+
+def _start(optimizer: Optimizer, names: Iterable[str], count: bool = False) -> None:
+    for p in (p for group in optimizer.param_groups for p in group["params"]):
+        if count:
+            optimizer.state[p]["step"] = torch.zeros((), dtype=torch.float32, device=p.device)
+        for name in names:
+            optimizer.state[p][name] = torch.zeros_like(p, memory_format=torch.preserve_format)
+
+
+def load_optimizer(optimizer: Optimizer, state: dict[int, Any], lr: Tensor) -> None:
+    """Put a stored state into an optimiser: its rate stays `lr`, its tensors are laid out as the parameters."""
+    packed = optimizer.state_dict()
+    packed["state"] = state
+    optimizer.load_state_dict(packed)
+    for group in optimizer.param_groups:
+        group["lr"] = lr
+        for p in group["params"]:
+            for name, value in optimizer.state[p].items():
+                if value.shape == p.shape and value.stride() != p.stride():
+                    # Fused kernels walk through parameter, gradient and state side by side.
+                    optimizer.state[p][name] = torch.empty_like(p, requires_grad=False).copy_(value)
+
+
+def state_tensors(optimizer: Optimizer) -> list[Tensor]:
+    """Every tensor of an optimiser's state."""
+    return [v for state in optimizer.state.values() for v in state.values() if isinstance(v, Tensor)]

@@ -1,4 +1,4 @@
-"""Seeding that its caller never notices."""
+"""Random states: one for each run, and seeding that its caller never notices."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import random
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import torch
@@ -20,18 +21,85 @@ def seed_of(*key: int | str) -> int:
     return int.from_bytes(hashlib.sha256(repr(key).encode()).digest()[:8], "big") >> 1
 
 
+class RandomState:
+    """The random state of one run: torch's of the host and of its GPU, numpy's and Python's.
+
+    Inside `active` everything that draws from the global generators draws from this state; before and after,
+    those are what they were. On a GPU the default generator is pointed at a state object of the run's own:
+    a CUDA graph captured inside draws from that very object when it is replayed, whatever else is going on.
+
+    Parameters
+    ----------
+    device : torch.device, optional
+    """
+
+    def __init__(self, device: torch.device | None = None) -> None:
+        self._cuda: torch.Generator | None = None
+        if device is not None and device.type == "cuda":
+            self._index = torch.cuda.current_device() if device.index is None else device.index
+            self._cuda = torch.Generator(torch.device("cuda", self._index))
+        self._host: tuple[Any, Any, Any] = _host_states()
+
+    def seed(self, *key: int | str) -> None:
+        """Start anew from the key. Not inside `active`."""
+        seed = seed_of(*key)
+        if self._cuda is not None:
+            self._cuda.manual_seed(seed)
+        self._host = (
+            torch.Generator().manual_seed(seed).get_state(),
+            np.random.RandomState(seed % 2**32).get_state(),
+            random.Random(seed).getstate(),
+        )
+
+    @contextlib.contextmanager
+    def active(self) -> Iterator[None]:
+        """Inside, this is the global random state; where it was left is where it goes on the next time."""
+        callers, cuda = _host_states(), None
+        _set_host_states(self._host)
+        if self._cuda is not None:
+            cuda = torch.cuda.default_generators[self._index].graphsafe_get_state()
+            torch.cuda.default_generators[self._index].graphsafe_set_state(self._cuda)
+        try:
+            yield
+        finally:
+            self._host = _host_states()
+            _set_host_states(callers)
+            if cuda is not None:
+                torch.cuda.default_generators[self._index].graphsafe_set_state(cuda)
+
+    def save(self) -> tuple[Any, ...]:
+        """Where the state is now, for `restore`. Inside `active`."""
+        return (*_host_states(), None if self._cuda is None else self._cuda.get_state())
+
+    def restore(self, saved: tuple[Any, ...]) -> None:
+        """Go back to a saved place. Inside `active`."""
+        _set_host_states(saved[:3])
+        if self._cuda is not None:
+            self._cuda.set_state(saved[3])
+
+    def renew(self, saved: tuple[Any, ...]) -> None:
+        """Like `restore`, with a fresh state object: one that a failed capture has left unusable is dropped."""
+        _set_host_states(saved[:3])
+        if self._cuda is not None:
+            self._cuda = torch.Generator(self._cuda.device)
+            self._cuda.set_state(saved[3])
+            torch.cuda.default_generators[self._index].graphsafe_set_state(self._cuda)
+
+
+def _host_states() -> tuple[Any, Any, Any]:
+    return torch.get_rng_state(), np.random.get_state(), random.getstate()  # noqa: NPY002
+
+
+def _set_host_states(states: tuple[Any, ...]) -> None:
+    torch.set_rng_state(states[0])
+    np.random.set_state(states[1])  # noqa: NPY002
+    random.setstate(states[2])
+
+
 @contextlib.contextmanager
 def seeded(*key: int | str, device: torch.device | None = None) -> Iterator[None]:
     """Seed torch, numpy and random from the key inside the block; put their states back after it."""
-    devices = [device] if device is not None and device.type == "cuda" else []
-    numpy_state, python_state = np.random.get_state(), random.getstate()  # noqa: NPY002
-    seed = seed_of(*key)
-    with torch.random.fork_rng(devices=devices):
-        try:
-            torch.manual_seed(seed)
-            np.random.seed(seed % 2**32)  # noqa: NPY002
-            random.seed(seed)
-            yield
-        finally:
-            np.random.set_state(numpy_state)  # noqa: NPY002
-            random.setstate(python_state)
+    state = RandomState(device)
+    state.seed(*key)
+    with state.active():
+        yield

@@ -23,6 +23,7 @@ from noisegate.evaluation.evidence import CleanEvidence
 from noisegate.fitted import Fitted
 from noisegate.methods.base import Method
 from noisegate.objectives import Objective
+from noisegate.training.capture import Pending
 from noisegate.training.checkpoint import RunFolder
 from noisegate.training.job import Job, NetworkSpec
 from noisegate.training.progress import progress_bar
@@ -44,6 +45,7 @@ def train(
     folder: str | Path | None = None,
     evaluate_every: int = 1,
     evidence: Sequence[str] = ("test", "train"),
+    execution: str = "auto",
     progress: bool | None = None,
     on_epoch: Callable[[Epoch], None] | None = None,
 ) -> Fitted:
@@ -69,6 +71,11 @@ def train(
         Epochs between looks at clean labels, 0 for only at the end.
     evidence : sequence of {"test", "train", "validation"}
         Which clean labels those looks take in; at the end it is all that are known.
+    execution : {"auto", "eager", "captured", "compiled"}
+        How the steps are run; it makes no other run of it. "auto": on a GPU each step is one captured CUDA graph,
+        in long bf16 or tf32 runs of deep networks compiled first; on a CPU, and where a step cannot be captured,
+        eagerly.
+        Eager and captured steps give the same weights bit for bit in fp32 with torch's deterministic algorithms.
     progress : bool, optional
         A progress bar; by default if standard error is a terminal.
     on_epoch : function, optional
@@ -98,6 +105,7 @@ def train(
         folder=folder,
         evaluate_every=evaluate_every,
         evidence=evidence,
+        execution=execution,
     )
     label = method if isinstance(method, str) else run.method.title
     with run, progress_bar(label, progress) as show:
@@ -121,6 +129,8 @@ class Run:
         With the noisy validation rows that were held out, if they were.
     record : dict
         How the run came about: `identity`, `versions`, `hardware`.
+    seconds : float
+        What it has taken so far; of runs side by side each one's share of the time.
     """
 
     def __init__(
@@ -136,6 +146,7 @@ class Run:
         folder: str | Path | None = None,
         evaluate_every: int = 1,
         evidence: Sequence[str] = ("test", "train"),
+        execution: str = "auto",
     ) -> None:
         data = data if isinstance(data, Dataset) else from_arrays(*data)
         self.method = methods.get(method)
@@ -157,42 +168,64 @@ class Run:
             folder=self._folder,
             evidence=self._evidence,
             evaluate_every=evaluate_every,
+            execution=execution,
         )
-        self._seconds = 0.0
+        self.seconds = 0.0
         self._fitted: Fitted | None = None
 
     def __enter__(self) -> Run:
         return self
 
     def __exit__(self, *error: object) -> None:
-        if self._folder is not None:
-            self._folder.close()
+        try:
+            self._training.close()
+        finally:
+            if self._folder is not None:
+                self._folder.close()
 
     def __iter__(self) -> Iterator[Epoch]:
-        epochs = iter(self._training)
+        slices = self.slices()
         while True:
             started = time.perf_counter()
             try:
-                epoch = next(epochs)
+                item = next(slices)
+                if isinstance(item, Pending):
+                    item.wait()
             except StopIteration:
-                break
+                return
             finally:
-                self._seconds += time.perf_counter() - started
-            yield epoch
-        self._finish()
+                self.seconds += time.perf_counter() - started
+            if isinstance(item, Epoch):
+                yield item
 
-    def _finish(self) -> None:
-        fitted = self._training.fitted
+    def slices(self) -> Iterator[Epoch | Pending | None]:
+        """The run in pieces, for those who advance several (`noisegate.training.side_by_side`).
+
+        After each piece it says what came of it: an epoch's numbers; None, if the GPU was given some work and there
+        is more; or what it waits for, and should not be asked again before that is ready. Who advances it adds to
+        `seconds`.
+        """
+        yield from self._training.slices()
+        fitted, lane = self._training.fitted, self._training.lane
         if fitted is None:
             raise InputError(f"{type(self.method).__name__}.phases() must return a Fitted")
         fitted.network.eval()
         fitted.objective.eval()
+        with lane.active():
+            reading = self._evidence.everything_on_device(fitted.network, fitted.objective)
+        while not reading.ready:
+            yield reading
+        lane.close()
         fitted.history = self._training.histories
-        metrics = self._evidence.everything(fitted.network, fitted.objective)
-        fitted.metrics = metrics | {"seconds": self._seconds}
+        fitted.metrics = reading.read() | {"seconds": self.seconds}
         fitted.classes = list(self.data.info.get("label_values", self.data.classes))
         fitted.record = self.record
         self._fitted = fitted
+
+    @property
+    def device(self) -> torch.device:
+        """Where it trains."""
+        return self._training.job.device
 
     @property
     def fitted(self) -> Fitted:
@@ -215,16 +248,16 @@ def resolve_recipe(
 
 def resolve_device(device: str | torch.device) -> torch.device:
     """The device by name; "auto" is the GPU where there is one."""
-    if isinstance(device, torch.device):
-        return device
     if device == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        device = "cuda" if torch.cuda.is_available() else "cpu"
     try:
         found = torch.device(device)
     except RuntimeError:
         raise InputError(f"unknown device {device!r}; expected auto, cpu, cuda or cuda:N") from None
     if found.type == "cuda" and not torch.cuda.is_available():
         raise InputError("device 'cuda' was asked for, but torch sees no GPU; use device='cpu'")
+    if found.type == "cuda" and found.index is None:
+        return torch.device("cuda", torch.cuda.current_device())
     return found
 
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import math
 import time
+from collections import deque
 from collections.abc import Callable, Generator, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,13 +18,28 @@ from torch import Tensor, nn
 from noisegate.errors import DivergedError, InputError
 from noisegate.fitted import Fitted
 from noisegate.methods.base import Batch, History, Method, Phase
+from noisegate.training.capture import (
+    CaptureError,
+    Graph,
+    Lane,
+    Pending,
+    Reading,
+    captured_step,
+    compiled_networks,
+    log,
+    on_host,
+    packed,
+)
 from noisegate.training.checkpoint import RunFolder
-from noisegate.training.job import Job, given_labels
-from noisegate.training.optimizers import build_optimizer
-from noisegate.training.randomness import seeded
+from noisegate.training.job import Job, Passes, read_given
+from noisegate.training.optimizers import build_optimizer, load_optimizer, state_tensors
 
 CHECKPOINT_SECONDS = 30.0
+#: Replays that one run is given before the next one's turn comes.
+SLICE = 16
 Evidence = Callable[[nn.Module, Any], dict[str, float]]
+#: What a run says between epochs: it was given some work (None), or there is something to wait for.
+Slices = Generator[Pending | None, None, dict[str, float]]
 
 
 @dataclass(frozen=True)
@@ -39,14 +57,35 @@ class PhaseRun:
     """A phase under way: its optimiser, schedule, moving average, best weights and history.
 
     Everything that changes is in `state()`, so that a killed run goes on from the last one stored.
+
+    Parameters
+    ----------
+    phase : Phase
+    job : Job
+    number : int
+        Of the phase, from 0.
+    evidence, evaluate_every
+        As in `Training`.
+    lane : Lane, optional
+        Where the work goes; by default the current stream, eagerly.
     """
 
     def __init__(
-        self, phase: Phase, job: Job, number: int, evidence: Evidence | None, evaluate_every: int
+        self,
+        phase: Phase,
+        job: Job,
+        number: int,
+        evidence: Evidence | None,
+        evaluate_every: int,
+        lane: Lane | None = None,
     ) -> None:
-        self.phase, self.job, self.number = phase, job, number
-        self.evidence, self.evaluate_every = evidence, evaluate_every
+        self.phase, self.job, self.number, self.lane = phase, job, number, lane
+        self.evidence: Any = evidence
+        self.evaluate_every = evaluate_every
         self.module, self.recipe = phase.module.to(job.device), phase.recipe
+        if job.device.type == "cuda" and self.recipe.precision == "bf16":
+            # The layout in which bf16 convolutions are fast; they bring their inputs into it themselves.
+            self.module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.keep = phase.keep or self.recipe.keep
         self._check()
         rows = torch.arange(len(job.train)) if phase.rows is None else phase.rows.cpu()
@@ -59,14 +98,17 @@ class PhaseRun:
         self.rates = torch.tensor(rates, dtype=torch.float32, device=device)
         self.lr = self.rates[0].clone()
         self.optimizer = build_optimizer(self.module, self.recipe, self.lr)
+        self.order = torch.zeros(self.steps_per_epoch, self.batch_size, dtype=torch.int64, device=device)
         self.step_number = torch.zeros((), dtype=torch.int64, device=device)
         self.epoch_number = torch.zeros((), dtype=torch.int64, device=device)
-        self.bad_step = torch.full((), -1, dtype=torch.int64, device=device)
+        self.good_steps = torch.zeros((), dtype=torch.int64, device=device)
         self.loss_sum = torch.zeros((), dtype=torch.float64, device=device)
         self.average = self._copy() if self.recipe.ema else None
         self.best: dict[str, Tensor] | None = None
         self.best_score, self.stale, self.epoch = -math.inf, 0, 0
         self.history: History = []
+        self.program: Program | None = None
+        self._pairs: list[tuple[list[Tensor], list[Tensor]]] | None = None
 
     def _check(self) -> None:
         looks_at_validation = self.recipe.patience is not None or self.keep == "best"
@@ -86,12 +128,17 @@ class PhaseRun:
         patience = self.recipe.patience
         return self.epoch >= self.n_epochs or (patience is not None and self.stale >= patience)
 
-    # One update. Everything from here to `_update` is capture-safe.
+    # One update. Everything from here to `_follow` is capture-safe.
+
+    def next_step(self, x: Tensor | None = None) -> None:
+        """One update on the next rows of the epoch's order, which the device finds by its own counter."""
+        place = self.step_number.remainder(self.steps_per_epoch).view(1)
+        self.step(self.order.index_select(0, place).view(-1), x)
 
     def step(self, index: Tensor, x: Tensor | None) -> None:
         """One update on the rows `index`; their inputs are gathered here unless they were streamed in."""
         rows = self.job.train
-        self.lr.copy_(self.rates.index_select(0, self.step_number.view(1)).view(()))
+        torch.index_select(self.rates, 0, self.step_number.view(1), out=self.lr.view(1))
         x = self.job.augment(rows.gather(index) if x is None else x, self.recipe)
         batch = Batch(x, rows.y[index], index, rows.weight[index], self.epoch_number)
         self.optimizer.zero_grad(set_to_none=True)
@@ -100,9 +147,9 @@ class PhaseRun:
         loss, active = result if isinstance(result, tuple) else (result, None)
         loss.backward()
         self._update(active)
-        fresh = (self.bad_step < 0) & ~torch.isfinite(loss.detach())
-        self.bad_step.copy_(torch.where(fresh, self.step_number, self.bad_step))
         self.loss_sum.add_(loss.detach())
+        # Once a loss is not finite the sum never is again: this counts the steps before.
+        self.good_steps.add_(self.loss_sum * 0 == 0)
         self.step_number.add_(1)
 
     def _autocast(self) -> contextlib.AbstractContextManager[Any]:
@@ -121,68 +168,139 @@ class PhaseRun:
 
     @torch.no_grad()
     def _follow(self, average: dict[str, Tensor]) -> None:
-        for name, value in self.module.state_dict().items():
-            if value.is_floating_point():
-                average[name].lerp_(value, 1.0 - self.recipe.ema)
+        for followers, followed in self._paired(average):
+            if followers[0].is_floating_point():
+                torch._foreach_lerp_(followers, followed, 1.0 - self.recipe.ema)
             else:
-                average[name].copy_(value)
+                torch._foreach_copy_(followers, followed)
+
+    def _paired(self, average: dict[str, Tensor]) -> list[tuple[list[Tensor], list[Tensor]]]:
+        """The averaged and the trained tensors side by side, those of one type together: few, large kernels."""
+        if self._pairs is None:
+            groups: dict[torch.dtype, tuple[list[Tensor], list[Tensor]]] = {}
+            for name, value in self.module.state_dict().items():
+                followers, followed = groups.setdefault(value.dtype, ([], []))
+                followers.append(average[name])
+                followed.append(value)
+            self._pairs = list(groups.values())
+        return self._pairs
+
+    def changing(self) -> list[Tensor]:
+        """Every tensor that a step changes."""
+        counters = [self.lr, self.step_number, self.good_steps, self.loss_sum]
+        averages = [] if self.average is None else list(self.average.values())
+        weights = [*self.module.parameters(), *self.module.buffers()]
+        return [*weights, *state_tensors(self.optimizer), *averages, *counters]
 
     # One epoch.
 
     def run_epoch(self) -> dict[str, float]:
-        """Train one epoch, look at the validation rows, and return what was seen. Call it inside `seeded`."""
-        started = time.perf_counter()
+        """Train one epoch, look at the validation rows, and return what was seen; random state is the caller's."""
+        slices = self.slices()
+        while True:
+            try:
+                pending = next(slices)
+            except StopIteration as stop:
+                return stop.value
+            if pending is not None:
+                pending.wait()
+
+    def slices(self) -> Slices:
+        """`run_epoch` in pieces: a GPU is given some work, then it is another run's turn."""
+        clock = Clock(self.job.device)
         self.module.train()
         self.module.begin_epoch(self.epoch, self.job)
-        self.epoch_number.fill_(self.epoch)
-        self.loss_sum.zero_()
-        left = self.total_steps - self.epoch * self.steps_per_epoch
-        steps = min(self.steps_per_epoch, left)
-        order = self.rows[torch.randperm(len(self.rows))[: steps * self.batch_size]]
+        order = self._begin()
+        if self.program is None or self.program.outdated:
+            with _precision(self.recipe.precision):
+                self.program = make_program(self)
+        yield from self._train(order, self.program)
+        clock.mark()
+        due = bool(self.evaluate_every) and (self.epoch + 1) % self.evaluate_every == 0
         with _precision(self.recipe.precision):
-            for index, x in self.job.train.batches(order, self.batch_size):
-                self.step(index, x)
-            self._raise_if_diverged()
-            metrics = {"loss": float(self.loss_sum) / steps, "lr": float(self.lr)}
-            trained = time.perf_counter()
-            metrics |= self._validate()
+            reading = self.program.look(due)
+        while not reading.ready:
+            yield reading
+        metrics = self._take(reading.read(), len(order), due)
         self.epoch += 1
-        metrics |= {"train_seconds": trained - started, "seconds": time.perf_counter() - started}
+        metrics |= clock.read()
         self.history.append(metrics)
         return metrics
 
-    def _raise_if_diverged(self) -> None:
-        finite = torch.stack([torch.isfinite(p).all() for p in self.module.parameters()]).all()
-        bad, sound, last = torch.stack([self.bad_step, finite.long(), self.step_number]).tolist()
-        if bad >= 0 or not sound:
-            raise DivergedError(self.number, self.epoch, bad if bad >= 0 else last - 1)
+    def _begin(self) -> Tensor:
+        """Shuffle; the whole order goes to the device at once. Returns it as `(steps, batch)`, on the host."""
+        self.epoch_number.fill_(self.epoch)
+        self.loss_sum.zero_()
+        self.good_steps.zero_()
+        steps = min(self.steps_per_epoch, self.total_steps - self.epoch * self.steps_per_epoch)
+        order = self.rows[torch.randperm(len(self.rows))[: steps * self.batch_size]].view(steps, -1)
+        if self.order.is_cuda:
+            order = order.pin_memory()
+        self.order[:steps].copy_(order, non_blocking=True)
+        return order
 
-    def _validate(self) -> dict[str, float]:
-        with self._kept_view():
-            network, objective = self.module.predictor()
-            metrics = {}
-            if self.job.validation is not None:
-                rows = self.job.validation
-                seen = given_labels(network, objective, rows, rows.y)
-                metrics = {f"validation_{name}": value for name, value in seen.items()}
-                self._remember(metrics[f"validation_{self.recipe.monitor}"])
-            due = self.evaluate_every and (self.epoch + 1) % self.evaluate_every == 0
-            if self.evidence is not None and due:
-                metrics |= self.evidence(network, objective)
+    def _train(self, order: Tensor, program: Program) -> Iterator[Pending | None]:
+        if self.job.train.resident:
+            for first in range(0, len(order), SLICE):
+                with _precision(self.recipe.precision):
+                    for _ in range(first, min(first + SLICE, len(order))):
+                        program.step(None)
+                yield None
+            return
+        given: deque[Pending] = deque()
+        for x in self.job.train.stream(order.unbind(0)):
+            with _precision(self.recipe.precision):
+                program.step(x)
+            given.append(Pending(self.job.device))
+            # Not so far ahead of the GPU that the batches that wait fill the memory.
+            while len(given) > SLICE and not given[0].ready:
+                yield given[0]
+            if len(given) > SLICE:
+                given.popleft()
+            yield None
+
+    def numbers(self, passes: Passes, due: bool) -> dict[str, Tensor]:
+        """What there is to know at the end of an epoch, as 0-d tensors; capture-safe."""
+        finite = torch.stack([torch.isfinite(p).all() for p in self.module.parameters()]).all()
+        found = {"good": self.good_steps, "finite": finite, "step": self.step_number}
+        found |= {"loss": self.loss_sum, "lr": self.lr}
+        rows = self.job.validation
+        if rows is not None:
+            accuracy, log_likelihood = passes("validation", rows, read_given(rows.y)).mean(0)
+            found |= {"validation_accuracy": accuracy, "validation_log_likelihood": log_likelihood}
+        measure = getattr(self.evidence, "measure", None)
+        return found | measure(passes) if measure is not None and due else found
+
+    def _take(self, found: dict[str, float], steps: int, due: bool) -> dict[str, float]:
+        good, finite, last = (int(found.pop(name)) for name in ("good", "finite", "step"))
+        if good < steps or not finite:
+            raise DivergedError(self.number, self.epoch, last - steps + min(good, steps - 1))
+        metrics = {**found, "loss": found["loss"] / steps}
+        if self.job.validation is not None:
+            self._remember(metrics[f"validation_{self.recipe.monitor}"])
+        if due and self.evidence is not None and not hasattr(self.evidence, "measure"):
+            with self.kept_view():
+                metrics |= self.evidence(*self.module.predictor())
         return metrics
 
     @contextlib.contextmanager
-    def _kept_view(self) -> Iterator[None]:
+    def kept_view(self) -> Iterator[None]:
         """Inside, the module shows the averaged weights where those are what the phase will keep."""
         if self.keep != "ema" or self.average is None:
             yield
             return
-        trained = self._copy()
-        self.module.load_state_dict(self.average)
+        trained = [[value.clone() for value in followed] for _, followed in self._paired(self.average)]
+        self._show([followers for followers, _ in self._paired(self.average)])
         try:
             yield
         finally:
-            self.module.load_state_dict(trained)
+            self._show(trained)
+
+    @torch.no_grad()
+    def _show(self, values: list[list[Tensor]]) -> None:
+        if self.average is not None:
+            for (_, followed), value in zip(self._paired(self.average), values, strict=True):
+                torch._foreach_copy_(followed, value)
 
     def _remember(self, score: float) -> None:
         if score > self.best_score:
@@ -193,11 +311,14 @@ class PhaseRun:
             self.stale += 1
 
     def finish(self) -> History:
-        """Put the kept weights into the module."""
+        """Put the kept weights into the module, and let go of what only training needed."""
         kept = {"last": None, "best": self.best, "ema": self.average}[self.keep]
         if kept is not None:
             self.module.load_state_dict(kept)
         self.module.eval()
+        self.program = None
+        if self.job.device.type == "cuda":
+            self.optimizer.zero_grad(set_to_none=True)
         return self.history
 
     # Going on after a kill.
@@ -212,48 +333,210 @@ class PhaseRun:
             "best": self.best,
             "counters": [self.best_score if math.isfinite(self.best_score) else None, self.stale, self.epoch],
             "step": self.step_number,
-            "history": self.history,
+            "history": list(self.history),
         }
 
     def load(self, state: dict[str, Any]) -> None:
         """The inverse of `state`."""
-        device = self.job.device
         self.module.load_state_dict(state["module"])
-        packed = self.optimizer.state_dict()
-        packed["state"] = {int(key): value for key, value in state["optimizer"].items()}
-        self.optimizer.load_state_dict(packed)
-        for group in self.optimizer.param_groups:
-            group["lr"] = self.lr
-        self.average, self.best = (_moved(state[name], device) for name in ("average", "best"))
+        stored = {int(key): value for key, value in state["optimizer"].items()}
+        load_optimizer(self.optimizer, stored, self.lr)
+        self.average, self.best = (self._laid_out(state[name]) for name in ("average", "best"))
+        self._pairs = self.program = None
         score, self.stale, self.epoch = state["counters"]
         self.best_score = -math.inf if score is None else score
         self.step_number.copy_(state["step"])
         self.history = state["history"]
 
+    def _laid_out(self, weights: dict[str, Tensor] | None) -> dict[str, Tensor] | None:
+        """Stored weights on the device, in the memory layout of the module's."""
+        if weights is None:
+            return None
+        own = self.module.state_dict()
+        return {name: torch.empty_like(own[name]).copy_(value) for name, value in weights.items()}
 
-def _moved(weights: dict[str, Tensor] | None, device: torch.device) -> dict[str, Tensor] | None:
-    return None if weights is None else {name: value.to(device) for name, value in weights.items()}
+
+class Clock:
+    """Seconds of an epoch's training and of all of it; on a GPU by its own clock for the training."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._started, self._trained = time.perf_counter(), 0.0
+        self._events = (
+            [torch.cuda.Event(enable_timing=True) for _ in range(2)] if device.type == "cuda" else []
+        )
+        if self._events:
+            self._events[0].record()
+
+    def mark(self) -> None:
+        """The last update was made, or handed to the GPU."""
+        self._trained = time.perf_counter() - self._started
+        if self._events:
+            self._events[1].record()
+
+    def read(self) -> dict[str, float]:
+        """`train_seconds` and `seconds`; after the epoch's numbers were read."""
+        trained = self._events[0].elapsed_time(self._events[1]) / 1e3 if self._events else self._trained
+        return {"train_seconds": trained, "seconds": time.perf_counter() - self._started}
+
+
+class Program:
+    """How a phase's steps and its looks at the end of an epoch are executed: eagerly, as they are written."""
+
+    outdated = False
+
+    def __init__(self, run: PhaseRun) -> None:
+        self.run = run
+
+    def step(self, x: Tensor | None) -> None:
+        """The next update; `x` are its inputs on the host if the rows are streamed."""
+        device = self.run.job.device
+        self.run.next_step(None if x is None else x.to(device, non_blocking=True))
+
+    def look(self, due: bool) -> Reading:
+        """Enqueue the end of an epoch; `due`: with evidence."""
+        passes = Passes(*self.run.module.predictor())
+        with self.run.kept_view(), passes.evaluating():
+            return Reading.of(self.run.numbers(passes, due), self.run.job.device)
+
+
+class CapturedProgram(Program):
+    """The same as CUDA graphs: one for the step, one for a batch of each pass, one for the epoch's numbers.
+
+    Parameters
+    ----------
+    run : PhaseRun
+        Its lane is active, its first epoch has begun.
+    compiled : bool
+        Compile the networks first.
+    """
+
+    def __init__(self, run: PhaseRun, lane: Lane, compiled: bool) -> None:
+        super().__init__(run)
+        rows, self._pool = run.job.train, torch.cuda.graph_pool_handle()
+        self._x: Tensor | None = None
+        if not rows.resident:
+            dtype = rows.read(run.rows[:1]).dtype
+            self._x = torch.zeros(run.batch_size, *rows.shape, dtype=dtype, device=rows.device)
+        context = compiled_networks(run.module) if compiled else contextlib.nullcontext()
+        with context:
+            self._graph = captured_step(
+                lambda: run.next_step(self._x), run.changing(), lane.random, pool=self._pool
+            )
+        self._looks: dict[bool, CapturedLook | None] = {}
+        self._addresses = self._read_addresses()
+
+    def _read_addresses(self) -> list[int]:
+        module = self.run.module
+        return [t.data_ptr() for t in (*module.parameters(), *module.buffers())]
+
+    @property
+    def outdated(self) -> bool:  # type: ignore[override]
+        """Whether somebody has put other tensors into the module since: the graphs would not see them."""
+        return self._read_addresses() != self._addresses
+
+    def step(self, x: Tensor | None) -> None:
+        if x is not None and self._x is not None:
+            self._x.copy_(x, non_blocking=True)
+        self._graph()
+
+    def look(self, due: bool) -> Reading:
+        if due not in self._looks:
+            self._looks[due] = self._captured_look(due)
+        captured = self._looks[due]
+        return super().look(due) if captured is None else captured()
+
+    def _captured_look(self, due: bool) -> CapturedLook | None:
+        first, second = self.run.module.predictor(), self.run.module.predictor()
+        if any(a is not b for a, b in zip(first, second, strict=True)):
+            return None  # it makes a new one each time, so a graph would go on looking at the old one
+        rows, evidence = [self.run.job.validation], self.run.evidence
+        if due and hasattr(evidence, "measure"):
+            rows += [each for part, each in evidence.rows.items() if part in evidence.parts]
+        if not all(each is None or each.resident for each in rows):
+            return None
+        try:
+            return CapturedLook(self.run, due, Passes(*first, mode="once"), self._pool)
+        except Exception as error:
+            log.warning("evaluating eagerly, because capture failed (%s)", str(error).strip().splitlines()[0])
+            return None
+
+
+class CapturedLook:
+    """The end of an epoch as graphs.
+
+    Parameters
+    ----------
+    run : PhaseRun
+    due : bool
+        With evidence.
+    passes : Passes
+        Fresh, in mode "once".
+    pool : memory pool
+    """
+
+    def __init__(self, run: PhaseRun, due: bool, passes: Passes, pool: Any) -> None:
+        self._run, self._passes = run, passes
+        with passes.evaluating():
+            names = tuple(run.numbers(passes, due))
+            for each in passes.named.values():
+                each.rewind()
+                each.replay = Graph(each.batch, pool)
+            passes.mode = "stored"
+            self._vector = torch.zeros(len(names), dtype=torch.float64, device=run.job.device)
+            self._reduce = Graph(lambda: self._store(run.numbers(passes, due)), pool)
+        self._names = names
+
+    def _store(self, numbers: dict[str, Tensor]) -> None:
+        self._vector.copy_(packed(numbers, self._vector.device))
+
+    def __call__(self) -> Reading:
+        with self._run.kept_view():
+            for each in self._passes.named.values():
+                each.run()
+            self._reduce()
+        return Reading(self._names, self._vector)
+
+
+def make_program(run: PhaseRun) -> Program:
+    """The fastest of the ways to execute a phase that works; where the best one does not, a line says why."""
+    lane = run.lane
+    if lane is None:
+        return Program(run)
+    images = run.total_steps * run.batch_size
+    ways = lane.choices(run.module, images, run.recipe.precision)
+    for way, next_way in itertools.pairwise(ways):
+        try:
+            return CapturedProgram(run, lane, compiled=way == "compiled")
+        except CaptureError as error:
+            log.warning("phase %r runs %s, not %s, because %s", run.phase.name, next_way, way, error)
+    return Program(run)
 
 
 @contextlib.contextmanager
 def _precision(name: str) -> Iterator[None]:
-    """Matrix products in tf32 where the recipe allows it, in full float32 where it does not."""
-    before = torch.get_float32_matmul_precision()
-    convolutions = torch.backends.cudnn.allow_tf32
-    torch.set_float32_matmul_precision("highest" if name == "fp32" else "high")
-    torch.backends.cudnn.allow_tf32 = name != "fp32"
+    """How convolutions and matrix products are done: fp32 in full and in a fixed order, the others fast.
+
+    So fp32 is repeatable on a GPU, and small convolutions pay for it: a LeNet's step takes 1.6 times as long.
+    """
+    cudnn: Any = torch.backends.cudnn
+    before = torch.get_float32_matmul_precision(), cudnn.allow_tf32, cudnn.deterministic, cudnn.benchmark
+    exact = name == "fp32"
+    torch.set_float32_matmul_precision("highest" if exact else "high")
+    cudnn.allow_tf32 = not exact
+    cudnn.deterministic = before[2] or exact
+    cudnn.benchmark = not cudnn.deterministic
     try:
         yield
     finally:
-        torch.set_float32_matmul_precision(before)
-        torch.backends.cudnn.allow_tf32 = convolutions
+        torch.set_float32_matmul_precision(before[0])
+        cudnn.allow_tf32, cudnn.deterministic, cudnn.benchmark = before[1:]
 
 
 class Training:
     """One run: iterate over it to train an epoch at a time; `fitted` is there at the end.
 
-    The global random state is forked around every epoch and every stretch of the method's own code, so runs
-    can be interleaved in one thread and the caller's random numbers stay what they were.
+    It has a random state and, on a GPU, a stream of its own, so runs can be interleaved in one thread and the
+    caller's random numbers stay what they were.
 
     Parameters
     ----------
@@ -262,9 +545,12 @@ class Training:
     folder : RunFolder, optional
         Where checkpoints go and are resumed from.
     evidence : function (network, objective) -> dict, optional
-        Looks at clean labels; its numbers go to the history and nowhere else.
+        Looks at clean labels; its numbers go to the history and nowhere else. One with a method `measure`, like
+        `CleanEvidence`, is looked at without waiting for the GPU.
     evaluate_every : int
         Epochs between two looks; 0: none.
+    execution : {"auto", "eager", "captured", "compiled"}
+        See `noisegate.training.capture.Lane`.
     """
 
     def __init__(
@@ -275,21 +561,38 @@ class Training:
         folder: RunFolder | None = None,
         evidence: Evidence | None = None,
         evaluate_every: int = 1,
+        execution: str = "auto",
     ) -> None:
         self.method, self.job, self.folder = method, job, folder
         self.evidence, self.evaluate_every = evidence, evaluate_every
+        self.lane = Lane(job.device, execution)
         self.histories: list[History] = []
         self.fitted: Fitted | None = None
         self._saved = time.monotonic()
+        self._writer: ThreadPoolExecutor | None = None
+        self._writing: Future[None] | None = None
 
     def __iter__(self) -> Iterator[Epoch]:
+        for item in self.slices():
+            if isinstance(item, Epoch):
+                yield item
+            elif item is not None:
+                item.wait()
+
+    def slices(self) -> Iterator[Epoch | Pending | None]:
+        """The run in pieces.
+
+        After each piece it says what came of it: an epoch's numbers; None, if the GPU was given some work and there
+        is more; or what it waits for, and should not be asked again before that is ready.
+        """
         self._refuse_diverged()
+        self.lane.open()
         phases = self.method.phases(self.job)
         result: Any = None
         number = 0
         while True:
             try:
-                with seeded(self.job.seed, "phase", number, device=self.job.device):
+                with self._seeded("phase", number):
                     phase = phases.send(result)
             except StopIteration as stop:
                 self.fitted = stop.value
@@ -297,39 +600,93 @@ class Training:
             result = yield from self._phase(phase, number)
             self.histories.append(result)
             number += 1
+        self.close()
+        self.lane.close()
+
+    def close(self) -> None:
+        """Wait until the last checkpoint is on disk."""
+        self._written()
+        if self._writer is not None:
+            self._writer.shutdown()
+            self._writer = None
+
+    @contextlib.contextmanager
+    def _seeded(self, *key: int | str) -> Iterator[None]:
+        self.lane.random.seed(self.job.seed, *key)
+        with self.lane.active():
+            yield
 
     def _refuse_diverged(self) -> None:
         where = self.folder.divergence if self.folder else None
         if where is not None:
             raise DivergedError(**where)
 
-    def _phase(self, phase: Phase, number: int) -> Generator[Epoch, None, History]:
+    def _phase(self, phase: Phase, number: int) -> Generator[Epoch | Pending | None, None, History]:
         stored = self.folder.finished_phase(number) if self.folder else None
         if stored is not None:
-            phase.module.to(self.job.device).load_state_dict(stored["module"])
+            with self.lane.active():
+                phase.module.to(self.job.device).load_state_dict(stored["module"])
             phase.module.eval()
             return stored["history"]
-        with seeded(self.job.seed, "phase", number, "set-up", device=self.job.device):
-            run = PhaseRun(phase, self.job, number, self.evidence, self.evaluate_every)
-        state = self.folder.current(number) if self.folder else None
-        if state is not None:
-            run.load(state)
+        with self._seeded("phase", number, "set-up"):
+            run = PhaseRun(phase, self.job, number, self.evidence, self.evaluate_every, self.lane)
+            state = self.folder.current(number) if self.folder else None
+            if state is not None:
+                run.load(state)
         while not run.done:
-            yield self._epoch(run)
-        history = run.finish()
-        if self.folder:
-            self.folder.finish_phase(number, {"module": phase.module.state_dict(), "history": history})
+            yield (yield from self._epoch(run))
+        with self.lane.active():
+            history = run.finish()
+            if self.folder:
+                self._written()
+                self.folder.finish_phase(number, {"module": phase.module.state_dict(), "history": history})
         return history
 
-    def _epoch(self, run: PhaseRun) -> Epoch:
+    def _epoch(self, run: PhaseRun) -> Generator[Pending | None, None, Epoch]:
+        self.lane.random.seed(self.job.seed, "epoch", run.number, run.epoch)
         try:
-            with seeded(self.job.seed, "epoch", run.number, run.epoch, device=self.job.device):
-                metrics = run.run_epoch()
+            metrics = yield from self._advanced(run)
         except DivergedError as error:
+            self._written()
             if self.folder:
                 self.folder.record_divergence(phase=error.phase, epoch=error.epoch, step=error.step)
             raise
         if self.folder and time.monotonic() - self._saved >= CHECKPOINT_SECONDS:
-            self.folder.save_current(run.number, run.state())
+            with self.lane.active():
+                self._save(self.folder, run)
             self._saved = time.monotonic()
         return Epoch(run.number, run.phase.name, run.epoch, run.n_epochs, metrics)
+
+    def _advanced(self, run: PhaseRun) -> Slices:
+        """One epoch; between its pieces others may use the global random state and their own streams."""
+        if self.lane.stream is None:
+            with self.lane.active():
+                return run.run_epoch()
+        slices = run.slices()
+        while True:
+            with self.lane.active():
+                try:
+                    pending = next(slices)
+                except StopIteration as stop:
+                    return stop.value
+            yield pending
+
+    def _save(self, folder: RunFolder, run: PhaseRun) -> None:
+        """Write a checkpoint; on a GPU a thread does it, once the copies have arrived in pinned memory."""
+        if self.lane.stream is None:
+            folder.save_current(run.number, run.state())
+            return
+        self._written()
+        state, number, arrived = on_host(run.state()), run.number, Pending(self.job.device)
+
+        def write() -> None:
+            arrived.wait()
+            folder.save_current(number, state)
+
+        self._writer = self._writer or ThreadPoolExecutor(max_workers=1)
+        self._writing = self._writer.submit(write)
+
+    def _written(self) -> None:
+        if self._writing is not None:
+            writing, self._writing = self._writing, None
+            writing.result()

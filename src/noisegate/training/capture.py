@@ -1,0 +1,297 @@
+"""A GPU's way of working: one CUDA graph for a whole step, a stream for each run, numbers read once an epoch.
+
+At the sizes of the papers a step is a hundred small kernels, and launching them from Python takes several times
+as long as running them. A CUDA graph is launched as one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import importlib.util
+import logging
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from noisegate.errors import UnknownNameError
+from noisegate.networks.prepare import Prepared
+from noisegate.training.randomness import RandomState
+
+EXECUTIONS = ("auto", "eager", "captured", "compiled")
+#: "auto" compiles where at least so many images go through at least so many convolutions, not in fp32.
+COMPILED_IMAGES = 4_000_000
+COMPILED_CONVOLUTIONS = 10
+WARMUP_STEPS = 3
+# A warm-up leaves memory behind that a capture cannot use: beyond this share of the GPU's it is given back.
+CROWDED = 0.4
+
+log = logging.getLogger("noisegate")
+
+
+class CaptureError(RuntimeError):
+    """A step cannot be captured; the message says why."""
+
+
+class Pending:
+    """Work that a GPU was given; nothing here makes the host wait unless it asks to."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._event: torch.cuda.Event | None = None
+        if device.type == "cuda":
+            self._event = torch.cuda.Event()
+            self._event.record()
+
+    @property
+    def ready(self) -> bool:
+        """Whether it is done."""
+        return self._event is None or self._event.query()
+
+    def wait(self) -> None:
+        """Return when it is done."""
+        if self._event is not None:
+            self._event.synchronize()
+
+
+class Reading(Pending):
+    """Numbers on their way from the device: one transfer for all of them.
+
+    Parameters
+    ----------
+    names : sequence of str
+    vector : float64 tensor (len(names),)
+    """
+
+    def __init__(self, names: Sequence[str], vector: Tensor) -> None:
+        self.names = tuple(names)
+        if vector.is_cuda:
+            self._host = torch.empty(vector.shape, dtype=vector.dtype, pin_memory=True)
+            self._host.copy_(vector, non_blocking=True)
+        else:
+            self._host = vector
+        super().__init__(vector.device)
+
+    @classmethod
+    def of(cls, numbers: Mapping[str, Tensor], device: torch.device) -> Reading:
+        """Of 0-d tensors by name."""
+        return cls(tuple(numbers), packed(numbers, device))
+
+    def read(self) -> dict[str, float]:
+        """The numbers; waits for them."""
+        self.wait()
+        return dict(zip(self.names, self._host.tolist(), strict=True))
+
+
+def packed(numbers: Mapping[str, Tensor], device: torch.device) -> Tensor:
+    """0-d tensors of any type as one float64 vector."""
+    if not numbers:
+        return torch.zeros(0, dtype=torch.float64, device=device)
+    return torch.stack([number.double() for number in numbers.values()])
+
+
+class Lane:
+    """Where the work of one run goes: its stream, its random state, and how its steps are executed.
+
+    Parameters
+    ----------
+    device : torch.device
+    execution : {"auto", "eager", "captured", "compiled"}
+        "captured": each phase's step is one CUDA graph. "compiled": the networks go through `torch.compile`
+        first. "auto": captured on a GPU; compiled first where that pays (`compiling_pays`). A CPU is always eager.
+    """
+
+    def __init__(self, device: torch.device, execution: str = "auto") -> None:
+        if execution not in EXECUTIONS:
+            raise UnknownNameError("execution", execution, EXECUTIONS)
+        self.device, self.execution = device, execution
+        self.random = RandomState(device)
+        self.stream = torch.cuda.Stream(device) if device.type == "cuda" else None
+        if self.stream is None and execution in ("captured", "compiled"):
+            log.warning("training eagerly, because CUDA graphs need a GPU and the device is %s", device)
+
+    @contextlib.contextmanager
+    def active(self) -> Iterator[None]:
+        """Inside, random numbers come from this run's state and GPU work goes to its stream."""
+        with self.random.active(), contextlib.ExitStack() as stack:
+            if self.stream is not None:
+                stack.enter_context(torch.cuda.device(self.stream.device))
+                stack.enter_context(torch.cuda.stream(self.stream))
+            yield
+
+    def open(self) -> None:
+        """What the caller's stream was given so far (the data, above all) comes before anything of this run."""
+        if self.stream is not None:
+            self.stream.wait_stream(torch.cuda.current_stream(self.stream.device))
+
+    def close(self) -> None:
+        """What the caller's stream is given from now on comes after everything of this run."""
+        if self.stream is not None:
+            torch.cuda.current_stream(self.stream.device).wait_stream(self.stream)
+
+    def choices(self, module: nn.Module, images: int, precision: str) -> tuple[str, ...]:
+        """The ways to execute a phase's steps, in the order in which they are tried."""
+        if self.stream is None or self.execution == "eager":
+            return ("eager",)
+        compiled = self.execution == "compiled" or (
+            self.execution == "auto" and compiling_pays(module, images, precision)
+        )
+        return ("compiled", "captured", "eager") if compiled else ("captured", "eager")
+
+
+def compiling_pays(module: nn.Module, images: int, precision: str) -> bool:
+    """Whether `torch.compile` earns its minute: bf16 or tf32, a deep convolutional network, a long run.
+
+    On one H200 it makes a captured step of WRN-28-2 about a quarter faster, and a LeNet's an eighth. It depends on
+    settings alone, never on a clock, so the same run is always executed the same way; and fp32 is left as it is,
+    so that there captured and eager steps compute the same.
+
+    Parameters
+    ----------
+    images : int
+        Steps times batch size of the phase.
+    """
+    convolutions = sum(isinstance(layer, nn.Conv2d) for layer in module.modules())
+    long = images >= COMPILED_IMAGES and convolutions >= COMPILED_CONVOLUTIONS
+    return precision != "fp32" and long and importlib.util.find_spec("triton") is not None
+
+
+@contextlib.contextmanager
+def compiled_networks(module: nn.Module) -> Iterator[None]:
+    """Inside, the trained networks of a module run through `torch.compile`; their weights stay where they are.
+
+    What is around a network (the loss, a selection) is left alone: it may be anything that can be captured.
+    """
+    networks = [m.network for m in module.modules() if isinstance(m, Prepared)]
+    trained = [n for n in networks if any(p.requires_grad for p in n.parameters())]
+    config: Any = torch._dynamo.config
+    limit = {"recompile_limit": 256} if hasattr(config, "recompile_limit") else {"cache_size_limit": 256}
+    with config.patch(**limit):
+        for network in trained:
+            network._compiled_call_impl = torch.compile(network._call_impl, dynamic=False)
+        try:
+            yield
+        finally:
+            for network in trained:
+                network._compiled_call_impl = None
+
+
+class Graph:
+    """A function captured as a CUDA graph on the current stream; calling it enqueues the work once more.
+
+    Parameters
+    ----------
+    function : function () -> None
+        Run before, so that nothing in it happens for the first time; it must read and write the same tensors each
+        time, and whoever owns those keeps them alive.
+    pool : memory pool
+        Graphs that share it must not run at the same time.
+    """
+
+    def __init__(self, function: Callable[[], None], pool: Any) -> None:
+        self._graph = torch.cuda.CUDAGraph()
+        collecting = gc.isenabled()
+        # Collecting garbage may free memory or graphs of others, which a capture does not allow.
+        gc.disable()
+        try:
+            self._graph.capture_begin(pool=pool, capture_error_mode="thread_local")
+            try:
+                function()
+            except BaseException:
+                with contextlib.suppress(RuntimeError):
+                    self._graph.capture_end()
+                raise
+            self._graph.capture_end()
+        finally:
+            if collecting:
+                gc.enable()
+
+    def __call__(self) -> None:
+        self._graph.replay()
+
+
+@contextlib.contextmanager
+def no_waiting() -> Iterator[None]:
+    """Inside, an operation that makes the host wait for the GPU is an error: no capture could hold it."""
+    before = torch.cuda.get_sync_debug_mode()
+    _set_debug_mode("error")
+    try:
+        yield
+    finally:
+        _set_debug_mode(before)
+
+
+def _set_debug_mode(mode: int | str) -> None:
+    with warnings.catch_warnings():
+        # torch says that the mode is new and does not find everything; what it finds is enough here.
+        warnings.filterwarnings("ignore", message="Synchronization debug mode")
+        torch.cuda.set_sync_debug_mode(mode)
+
+
+def captured_step(
+    step: Callable[[], None], tensors: Sequence[Tensor], random: RandomState, *, pool: Any
+) -> Graph:
+    """Capture a step after warm-up steps that leave no trace.
+
+    Parameters
+    ----------
+    step : function () -> None
+    tensors : sequence of tensors
+        All that a step changes: weights, buffers, optimiser state, averages, counters.
+    random : RandomState
+        Active.
+    pool : memory pool
+
+    Raises
+    ------
+    CaptureError
+        Saying why; everything is as it was before.
+    """
+    tensors = [t.detach() for t in tensors]
+    before, drawn = [t.clone() for t in tensors], random.save()
+    try:
+        try:
+            step()  # compiles, chooses algorithms and makes handles: it may wait
+            with no_waiting():
+                for _ in range(WARMUP_STEPS - 1):
+                    step()
+        finally:
+            rolled_back(tensors, before)
+            random.restore(drawn)
+        _make_room(tensors[0].device)
+        return Graph(step, pool)
+    except Exception as error:
+        # The state object may still believe that it is being captured.
+        random.renew(drawn)
+        rolled_back(tensors, before)
+        raise CaptureError(f"{type(error).__name__}: {str(error).strip().splitlines()[0]}") from error
+
+
+@torch.no_grad()
+def rolled_back(tensors: Sequence[Tensor], before: Sequence[Tensor]) -> None:
+    """Give tensors their former values."""
+    for tensor, value in zip(tensors, before, strict=True):
+        tensor.copy_(value)
+
+
+def _make_room(device: torch.device) -> None:
+    total = torch.cuda.get_device_properties(device).total_memory
+    if torch.cuda.memory_reserved(device) > CROWDED * total:
+        torch.cuda.synchronize(device)
+        torch.cuda.empty_cache()
+
+
+def on_host(tree: Any) -> Any:
+    """A copy of a tree whose GPU tensors are on their way to pinned memory: valid once the stream got there."""
+    if isinstance(tree, Tensor):
+        if not tree.is_cuda:
+            return tree.detach().clone()
+        host = torch.empty(tree.shape, dtype=tree.dtype, pin_memory=True)
+        return host.copy_(tree.detach(), non_blocking=True)
+    if isinstance(tree, dict):
+        return {key: on_host(value) for key, value in tree.items()}
+    if isinstance(tree, list | tuple):
+        return type(tree)(on_host(value) for value in tree)
+    return tree

@@ -1,0 +1,175 @@
+"""The parts of captured execution that a CPU can show; benchmarks/capture_check.py does the rest on a GPU."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import noisegate as ng
+from noisegate.data.loader import Rows
+from noisegate.evaluation.metrics import row_scores, summary, summary_of
+from noisegate.networks.prepare import Prepared
+from noisegate.training import job as job_module
+from noisegate.training.capture import Lane, Reading, compiled_networks, compiling_pays, on_host
+from noisegate.training.job import Passes, given_labels, predict, read_given
+from noisegate.training.randomness import RandomState
+from noisegate.training.trainer import PhaseRun, Program, make_program
+
+CPU = torch.device("cpu")
+
+
+def test_numbers_of_all_types_are_read_by_name():
+    numbers = {"count": torch.tensor(3), "flag": torch.tensor(True), "share": torch.tensor(0.25)}
+    reading = Reading.of(numbers, CPU)
+    assert reading.ready
+    assert reading.read() == {"count": 3.0, "flag": 1.0, "share": 0.25}
+    assert Reading.of({}, CPU).read() == {}
+
+
+def test_a_copy_of_a_tree_does_not_follow_the_original():
+    tree = {"a": [torch.zeros(2), 1], "b": (torch.ones(1), None)}
+    copied = on_host(tree)
+    tree["a"][0].fill_(5.0)
+    assert copied["a"][0].tolist() == [0.0, 0.0]
+    assert copied["b"][0].tolist() == [1.0]
+    assert isinstance(copied["b"], tuple)
+
+
+@pytest.mark.parametrize("size", [7, 16, 39, 40, 1000])
+def test_a_pass_in_equal_batches_sees_every_row_once(data, job_for, monkeypatch, size):
+    monkeypatch.setattr(job_module, "pass_size", lambda rows: size)
+    rows = job_for(data).validation
+    objective = ng.CrossEntropy(3)
+    network = job_for(data).network(objective)
+    probs = predict(network, objective, rows)
+    expected = [
+        (probs.argmax(1) == rows.y).double().mean(),
+        probs.gather(1, rows.y[:, None]).double().log().mean(),
+    ]
+    seen = given_labels(network, objective, rows, rows.y)
+    torch.testing.assert_close(torch.tensor(list(seen.values())), torch.stack(expected).float())
+
+
+def test_streamed_rows_are_seen_as_resident_ones_are(data, monkeypatch):
+    monkeypatch.setattr(job_module, "pass_size", lambda rows: 9)
+    objective = ng.CrossEntropy(3)
+    network = nn.Linear(2, 3)
+    resident, streamed = (Rows(data.validation.x, data.validation.y, CPU, resident=r) for r in (True, False))
+    values = []
+    for rows in (resident, streamed):
+        passes = Passes(network, objective)
+        with passes.evaluating():
+            values.append(passes("given", rows, read_given(rows.y)))
+    torch.testing.assert_close(*values)
+
+
+def test_stored_passes_are_not_run_again(data, job_for):
+    rows = job_for(data).validation
+    network, objective = nn.Linear(2, 3), ng.CrossEntropy(3)
+    passes = Passes(network, objective)
+    with passes.evaluating():
+        before = passes("given", rows, read_given(rows.y)).clone()
+        nn.init.zeros_(network.weight)
+        passes.mode = "stored"
+        assert torch.equal(passes("given", rows, read_given(rows.y)), before)
+        passes.mode = "run"
+        assert not torch.equal(passes("given", rows, read_given(rows.y)), before)
+    assert network.training
+
+
+def test_metrics_from_row_scores_are_those_of_the_summary():
+    generator = torch.Generator().manual_seed(0)
+    probs = torch.softmax(2 * torch.randn(500, 4, generator=generator), 1)
+    y = torch.randint(0, 4, (500,), generator=generator)
+    # In two batches, as a pass makes them.
+    scores = torch.cat([row_scores(probs[:123], y[:123]), row_scores(probs[123:], y[123:])])
+    found = {name: float(value) for name, value in summary_of(scores).items()}
+    assert found == pytest.approx(summary(probs, y), abs=1e-12)
+
+
+def test_a_random_state_goes_on_where_it_was_left():
+    state = RandomState()
+    state.seed(1, "epoch", 0)
+    with state.active():
+        whole = torch.rand(4), np.random.rand(4)  # noqa: NPY002
+    state.seed(1, "epoch", 0)
+    parts = []
+    for _ in range(2):
+        with state.active():
+            parts.append((torch.rand(2), np.random.rand(2)))  # noqa: NPY002
+        torch.rand(7)  # somebody else's
+    assert torch.equal(torch.cat([p[0] for p in parts]), whole[0])
+    assert np.array_equal(np.concatenate([p[1] for p in parts]), whole[1])
+
+
+def test_a_random_state_can_be_taken_back():
+    state = RandomState()
+    state.seed(5)
+    with state.active():
+        saved = state.save()
+        first = torch.rand(3)
+        state.restore(saved)
+        assert torch.equal(torch.rand(3), first)
+        state.renew(saved)
+        assert torch.equal(torch.rand(3), first)
+
+
+def deep(n_convolutions):
+    return nn.Sequential(*[nn.Conv2d(1, 1, 1) for _ in range(n_convolutions)])
+
+
+def test_compiling_is_for_long_runs_of_deep_networks_and_never_for_fp32(monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: object())
+    assert compiling_pays(deep(20), 13_500_000, "bf16")
+    assert compiling_pays(deep(20), 13_500_000, "tf32")
+    assert not compiling_pays(deep(20), 13_500_000, "fp32")
+    assert not compiling_pays(deep(20), 100_000, "bf16")
+    assert not compiling_pays(deep(3), 13_500_000, "bf16")
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    assert not compiling_pays(deep(20), 13_500_000, "bf16")
+
+
+def test_compiled_networks_are_as_they_were_afterwards(monkeypatch):
+    monkeypatch.setattr(torch, "compile", lambda function, **options: function)  # importing inductor warns
+    inner = nn.Linear(2, 3)
+    frozen = nn.Linear(2, 3).requires_grad_(False)
+    parts = [Prepared(n, torch.zeros(2), torch.ones(2), {"input_shape": [2]}) for n in (inner, frozen)]
+    module = nn.ModuleList(parts)
+    keys = list(module.state_dict())
+    with compiled_networks(module):
+        assert inner._compiled_call_impl is not None
+        assert frozen._compiled_call_impl is None
+        assert list(module.state_dict()) == keys
+    assert inner._compiled_call_impl is None
+
+
+def test_a_cpu_runs_eagerly(data, job_for):
+    job = job_for(data)
+    assert Lane(CPU, "auto").choices(deep(20), 13_500_000, "bf16") == ("eager",)
+    run = PhaseRun(next(ng.methods.get("ce").phases(job)), job, 0, None, 0, Lane(CPU))
+    assert type(make_program(run)) is Program
+
+
+def test_every_tensor_that_a_step_changes_is_known(data, job_for):
+    """A capture rolls its warm-up back; what it does not know of would stay changed."""
+    job = job_for(data, ng.Recipe(epochs=2, batch_size=10, ema=0.9))
+    for method in ("ln", "co-teaching", "elr", "mentornet"):
+        params = {"noise_rate": 0.2} if method in ("co-teaching", "mentornet") else {}
+        run = PhaseRun(next(ng.methods.get(method, **params).phases(job)), job, 0, None, 0)
+        run.module.train()
+        run._begin()
+        known = run.changing()
+        before = [t.detach().clone() for t in known]
+        state = {k: v for k, v in run.state().items() if k != "history"}
+        stored = on_host(state)
+        run.next_step()
+        assert not all(torch.equal(a, b) for a, b in zip(before, known, strict=True))
+        with torch.no_grad():
+            for tensor, value in zip(known, before, strict=True):
+                tensor.copy_(value)
+        torch.testing.assert_close(
+            {k: v for k, v in run.state().items() if k in ("module", "optimizer", "average", "step")},
+            {k: v for k, v in stored.items() if k in ("module", "optimizer", "average", "step")},
+            rtol=0,
+            atol=0,
+        )
