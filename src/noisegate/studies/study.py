@@ -120,7 +120,9 @@ class RunSettings:
         words = [str(self.data["name"])]
         if self.noise is not None:
             words += [str(self.noise["name"]), *_values(self.noise)]
-        chosen = [f"{name}={value}" for name, value in self.params.items() if isinstance(value, int | float)]
+        # The number of samples is the same for all runs of a study but a few.
+        numbers = {k: v for k, v in self.params.items() if isinstance(v, int | float)}
+        chosen = [f"{k}={v}" for k, v in numbers.items() if k != "n_samples_eval"]
         words += [self.method + (f"({', '.join(chosen)})" if chosen else ""), f"seed {self.seed}"]
         return " ".join(words)
 

@@ -1,5 +1,6 @@
 """Real processes: killed, interrupted, and beside each other."""
 
+import dataclasses
 import json
 import os
 import signal
@@ -10,7 +11,8 @@ import time
 import pytest
 
 from noisegate.studies import runner
-from noisegate.studies.engines import Context, build
+from noisegate.studies.engines import Context, build, local
+from noisegate.studies.execute import Execution, execute
 from noisegate.studies.results import Results
 from noisegate.studies.store import Store
 from noisegate.studies.study import Cell, RunSettings, Study
@@ -166,3 +168,48 @@ def test_two_runners_share_a_folder(script, context):
     assert set(finished) == {0, 1, 2}
     assert len(Store(context.out).results()) == 3
     assert all(output.splitlines()[-1] == "all" for output, _ in outputs)
+
+
+def test_runs_side_by_side_in_one_process_give_what_each_gives_alone(context, tmp_path, monkeypatch):
+    # What is done on a GPU, here on the CPU: one process, one thread, runs that take turns.
+    monkeypatch.setattr(local, "_on_gpu", lambda device: True)
+    bad = Cell(
+        row="BAD", column="c", settings=TINY.replace(recipe={"epochs": 2, "batch_size": 16, "lr": 1e30})
+    )
+    crash = Cell(row="CRASH", column="c", settings=TINY.replace(validation=500))
+    two = Cell(row="TWO", column="c", settings=TINY.replace(method="distillation"))
+    study = one_row(TINY, 2)
+    study = dataclasses.replace(study, cells=(*study.cells, bad, crash, two))
+    results = Results(study, Store(context.out))
+    planned = results.planned()
+    done, busy = planned[0], planned[1]
+    execute(done, results.store, "cpu")
+    seen = []
+    with Execution(busy, Store(context.out), "cpu"):
+        for event in build("local", workers=3).run(planned, context):
+            seen.append(event)
+    finals = {(event.run.key, event.kind) for event in seen if event.final}
+    assert len(finals) == len(planned) == 8
+    assert (done.key, "finished") in finals
+    assert (busy.key, "busy") in finals
+    assert sorted(kind for _, kind in finals) == sorted(
+        ["finished"] * 3 + ["busy"] + ["diverged"] * 2 + ["crashed"] * 2
+    )
+    alone = Store(tmp_path / "alone")
+    for run in results.runs(two):
+        execute(run, alone, "cpu")
+        assert comparable(results.store.result(run)) == comparable(alone.result(run))
+    stored = results.store.result(results.runs(two)[0])
+    assert stored.about["beside"] == 3
+    assert 0 < stored.about["own_seconds"] <= stored.about["seconds"]
+
+
+def test_closing_it_frees_every_run(context, monkeypatch):
+    monkeypatch.setattr(local, "_on_gpu", lambda device: True)
+    results = Results(one_row(TINY, 3), Store(context.out))
+    events = build("local", workers=2).run(results.planned(), context)
+    while next(events).kind != "epoch":
+        pass
+    assert len(_alive(results)) == 2
+    events.close()
+    assert not _alive(results)

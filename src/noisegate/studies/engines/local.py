@@ -1,7 +1,9 @@
-"""Runs on this machine: in processes beside each other, or one after the other in this one."""
+"""Runs on this machine: in processes beside each other, or in this one, side by side on a GPU."""
 
 from __future__ import annotations
 
+import functools
+import math
 import multiprocessing
 import os
 import signal
@@ -13,18 +15,25 @@ from multiprocessing.connection import Connection, wait
 from noisegate.errors import NoisegateError
 from noisegate.studies import memory
 from noisegate.studies.engines.base import Context, Engine
-from noisegate.studies.execute import Event, events
+from noisegate.studies.execute import Event, Execution, describe_epoch, events, failed
 from noisegate.studies.store import Store
 from noisegate.studies.study import RunSettings
+from noisegate.training.run import Run
+from noisegate.training.trainer import Epoch
 
 #: Main memory that a run of usual size with its process takes.
 RUN_BYTES = 2 * 2**30
+#: Runs beside each other on one GPU at most: more gain nothing.
+SIDE_BY_SIDE = 16
 #: Seconds between two events about epochs of the same run.
 QUIET = 0.2
 
 
 class LocalEngine(Engine):
-    """As many processes as there are cores and memory for; one run alone is done in this process.
+    """On the CPU as many processes as there are cores and memory for; on a GPU as many runs side by side as fit.
+
+    Runs side by side share this process and thread, each with a stream and a random state of its own; so does a
+    run that is alone.
 
     Parameters
     ----------
@@ -39,15 +48,13 @@ class LocalEngine(Engine):
         if self.workers is not None:
             return max(1, min(self.workers, len(todo)))
         if _on_gpu(context.device):
-            return 1
+            return max(1, min(SIDE_BY_SIDE, len(todo), _fitting(todo[0], context) if todo else 1))
         return max(1, min(memory.cores(), memory.available() // RUN_BYTES, len(todo)))
 
     def run(self, todo: Sequence[RunSettings], context: Context) -> Iterator[Event]:
         width = self.width(todo, context)
-        if width == 1:
-            store = Store(context.out)
-            for settings in todo:
-                yield from events(settings, store, context.device, context.root)
+        if width == 1 or _on_gpu(context.device):
+            yield from _SideBySide(width, context).run(todo)
         else:
             yield from _Pool(width, context).run(todo)
 
@@ -56,6 +63,80 @@ def _on_gpu(device: str) -> bool:
     import torch
 
     return device.startswith("cuda") or (device == "auto" and torch.cuda.is_available())
+
+
+def _fitting(settings: RunSettings, context: Context) -> int:
+    """How many runs like this one the GPU's memory takes; 1 where that cannot be found out."""
+    from noisegate.studies.execute import make_run
+    from noisegate.training.side_by_side import how_many_fit
+
+    try:
+        return how_many_fit(lambda: make_run(settings, context.device, context.root), most=SIDE_BY_SIDE)
+    except Exception:
+        # Whatever is wrong with it, the run itself will tell.
+        return 1
+
+
+class _Done(Exception):
+    """The run was there already."""
+
+
+class _SideBySide:
+    """Runs of this process that take turns."""
+
+    def __init__(self, width: int, context: Context) -> None:
+        self.width, self.context = width, context
+        self.store = Store(context.out)
+        self.open: dict[int, Execution] = {}
+        self.said: deque[Event] = deque()
+
+    def run(self, todo: Sequence[RunSettings]) -> Iterator[Event]:
+        from noisegate.training.side_by_side import side_by_side
+
+        makers = [functools.partial(self._make, number, settings) for number, settings in enumerate(todo)]
+        told: dict[int, float] = {}
+        try:
+            for number, _, what in side_by_side(makers, self.width):
+                yield from self._said()
+                if isinstance(what, Epoch):
+                    self.open[number].tell(what)
+                    now = time.monotonic()
+                    if now - told.get(number, -math.inf) >= QUIET:
+                        told[number] = now
+                        yield Event("epoch", todo[number], progress=describe_epoch(what))
+                else:
+                    yield self._ended(number, todo[number], what)
+        finally:
+            for execution in self.open.values():
+                execution.__exit__(None, None, None)
+
+    def _said(self) -> Iterator[Event]:
+        while self.said:
+            yield self.said.popleft()
+
+    def _make(self, number: int, settings: RunSettings) -> Run:
+        self.said.append(Event("started", settings))
+        execution = Execution(settings, self.store, self.context.device, self.context.root, beside=self.width)
+        execution.__enter__()
+        if execution.done:
+            execution.__exit__(None, None, None)
+            raise _Done
+        self.open[number] = execution
+        return execution.run
+
+    def _ended(self, number: int, settings: RunSettings, error: Exception | None) -> Event:
+        execution = self.open.pop(number, None)
+        try:
+            if execution is not None and error is None:
+                execution.conclude()
+        except Exception as trouble:
+            error = trouble
+        finally:
+            if execution is not None:
+                execution.__exit__(None, None, None)
+        if error is None or isinstance(error, _Done):
+            return Event("finished", settings)
+        return failed(settings, self.store, error)
 
 
 class _Worker:
