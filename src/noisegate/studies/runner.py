@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
@@ -87,10 +88,12 @@ def do(
             now.new += again
         todo = [run for run in now.new if run.key not in tried]
         if todo:
-            for event in engine.run(todo, context):
-                if event.final and event.kind != "busy":
-                    tried.add(event.run.key)
-                watch(event)
+            # Closed whatever happens, so that Ctrl-C stops the work at once.
+            with contextlib.closing(engine.run(todo, context)) as events:
+                for event in events:
+                    if event.final and event.kind != "busy":
+                        tried.add(event.run.key)
+                    watch(event)
         elif now.running:
             time.sleep(POLL)
             for run in now.running:

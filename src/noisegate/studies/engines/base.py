@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -34,7 +34,7 @@ class Engine(ABC):
     """Does runs, several at a time, and tells what happens to them."""
 
     @abstractmethod
-    def run(self, todo: Sequence[RunSettings], context: Context) -> Iterator[Event]:
+    def run(self, todo: Sequence[RunSettings], context: Context) -> Generator[Event, None, None]:
         """Do all runs; every one ends in exactly one final event. Closing the iterator stops the work."""
 
     @abstractmethod

@@ -9,7 +9,7 @@ import os
 import signal
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from multiprocessing.connection import Connection, wait
 
 from noisegate.errors import NoisegateError
@@ -51,7 +51,7 @@ class LocalEngine(Engine):
             return max(1, min(SIDE_BY_SIDE, len(todo), _fitting(todo[0], context) if todo else 1))
         return max(1, min(memory.cores(), memory.available() // RUN_BYTES, len(todo)))
 
-    def run(self, todo: Sequence[RunSettings], context: Context) -> Iterator[Event]:
+    def run(self, todo: Sequence[RunSettings], context: Context) -> Generator[Event, None, None]:
         width = self.width(todo, context)
         if width == 1 or _on_gpu(context.device):
             yield from _SideBySide(width, context).run(todo)

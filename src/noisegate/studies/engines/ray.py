@@ -1,0 +1,615 @@
+"""Runs on a Ray cluster: each one is a task with its share of CPU or GPU."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import math
+import os
+import secrets
+import shutil
+import signal
+import socket
+import sys
+import tempfile
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from noisegate._files import locked, read_json
+from noisegate._version import __version__
+from noisegate.data.registry import root_folder
+from noisegate.errors import BusyError, InputError, NoisegateError
+from noisegate.studies import memory
+from noisegate.studies.engines.base import Context, Engine
+from noisegate.studies.engines.local import RUN_BYTES
+from noisegate.studies.execute import Event, events
+from noisegate.studies.store import Store
+from noisegate.studies.study import RunSettings
+
+#: How often a run is done again because its worker or its node died.
+RETRIES = 3
+#: Tasks that wait beside those that run, so that a node which joins or becomes free has work at once.
+MARGIN = 2
+#: Seconds between two events about epochs of the same run.
+QUIET = 1.0
+#: Seconds between two looks at how many nodes there are.
+LOOK = 10.0
+#: Seconds that interrupted runs have for leaving, before their workers are killed.
+GRACE = 5.0
+#: Seconds that an address has for answering.
+REACH = 5.0
+#: Seconds until a file that another node wrote must be visible here; network file systems may lag by this much.
+VISIBLE = 60.0
+#: Bytes of shared memory of a cluster on this machine; what travels is small.
+OBJECTS = 256 * 2**20
+# Ray counts shares of a CPU or GPU in steps of this size, rounding to the nearest.
+_STEP = 1e-4
+
+Resources = Mapping[str, float]
+
+
+# -- the engine ------------------------------------------------------------------------------------
+
+
+class RayEngine(Engine):
+    """Each run is a Ray task; one whose worker or node dies is done again by another.
+
+    noisegate, in the same version, and the data sets must be on every node. A task that is done again goes on
+    from its checkpoint: always if the nodes share the folder of results, otherwise if it comes to the same node.
+
+    Parameters
+    ----------
+    address : str, optional
+        "HOST:PORT" of a cluster of which this machine is a node, "auto" for the one that runs on this machine,
+        "ray://HOST:PORT" from outside. By default the session that this process already has, or $RAY_ADDRESS,
+        or a cluster started on this machine, which ends with the work.
+    workers : int, optional
+        Runs at a time; by default as many as the cluster holds.
+    shared : bool
+        Whether all nodes see the folder of results. If not, each run is done in a temporary folder of its node,
+        and its result travels back.
+    cpus : float, optional
+        CPUs of a run, 1 by default; it has as many threads.
+    gpus : float, optional
+        Share of a GPU of a run: 0.25 puts four runs on one. By default a whole one, or less if `workers` are
+        more than there are GPUs.
+    """
+
+    def __init__(
+        self,
+        address: str | None = None,
+        workers: int | None = None,
+        shared: bool = True,
+        cpus: float | None = None,
+        gpus: float | None = None,
+    ) -> None:
+        if workers is not None and workers < 1:
+            raise InputError(f"workers must be at least 1, got {workers}")
+        if cpus is not None and not (0 < cpus <= 1 or (cpus > 1 and cpus == int(cpus))):
+            raise InputError(f"cpus of a run must be a whole number, or a share between 0 and 1, got {cpus}")
+        if gpus is not None and not 0 < gpus <= 1:
+            raise InputError(f"gpus of a run must be a share in (0, 1]: a run uses one GPU; got {gpus}")
+        self.address, self.workers, self.shared, self.cpus, self.gpus = address, workers, shared, cpus, gpus
+
+    def width(self, todo: Sequence[RunSettings], context: Context) -> int:
+        if self._elsewhere(_import()):
+            with self._session() as ray:
+                nodes = _nodes(ray)
+        else:
+            nodes = [_this_machine()]
+        fits = self._share(nodes, context.device).fits(nodes)
+        return max(1, min(fits, self.workers or fits, len(todo)))
+
+    def run(self, todo: Sequence[RunSettings], context: Context) -> Generator[Event, None, None]:
+        if not todo:
+            return
+        with self._session() as ray:
+            share = self._share(_nodes(ray), context.device)
+            flight = _Flight(ray, self, share, context)
+            try:
+                yield from flight.run(todo)
+            finally:
+                flight.stop()
+
+    def _share(self, nodes: Sequence[Resources], device: str) -> _Share:
+        """What a run takes of a node, by the device asked for and what there is."""
+        if device not in ("auto", "cpu", "cuda"):
+            raise InputError(f"with Ray the device is auto, cpu or cuda (Ray says which GPU), got {device!r}")
+        there = sum(node.get("GPU", 0.0) for node in nodes)
+        share = _Share(_steps(self.cpus or 1.0))
+        if device == "cuda" or (device == "auto" and there):
+            each = self.gpus or 1 / max(1, math.ceil((self.workers or 1) / max(there, 1)))
+            share = _Share(share.cpus, _steps(each))
+        if not share.fits(nodes):
+            most = max(nodes, key=lambda node: (node.get("GPU", 0), node.get("CPU", 0)), default={})
+            raise InputError(
+                f"a run needs {share}, and no node of the Ray cluster has that (the most is {_describe(most)}); "
+                "start such a node, or ask for less"
+            )
+        return share
+
+    # The session.
+
+    def _elsewhere(self, ray: Any) -> str | None:
+        """The address to go to; None for a cluster of our own."""
+        if ray.is_initialized():
+            return str(ray.get_runtime_context().gcs_address)
+        return self.address or os.environ.get("RAY_ADDRESS") or None
+
+    @contextlib.contextmanager
+    def _session(self) -> Iterator[Any]:
+        """The `ray` module, connected; what was started here is ended here."""
+        ray = _import()
+        address = self._elsewhere(ray)
+        if ray.is_initialized():
+            if self.address not in (None, "auto", address):
+                raise InputError(
+                    f"this process is connected to the Ray cluster at {address}, not to {self.address}; "
+                    "leave the address out, or call ray.shutdown() first"
+                )
+            yield ray
+            return
+        with contextlib.ExitStack() as stack:
+            undo = stack.enter_context(_own_sigterm())
+            stack.enter_context(_no_messages(ray))
+            folder = None if address else stack.enter_context(_short_folder())
+            stack.callback(ray.shutdown)
+            if address:
+                _connect(ray, address)
+            else:
+                _start(ray, folder)
+            undo()
+            yield ray
+
+
+def _import() -> Any:
+    # Before the import: Ray must not report about its users, nor warn about a default that we do not rely on.
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    try:
+        import ray
+    except ImportError:
+        raise InputError("the engine ray needs Ray: pip install 'noisegate[ray]'") from None
+    return ray
+
+
+@contextlib.contextmanager
+def _own_sigterm() -> Iterator[Callable[[], None]]:
+    """Ray's handler of SIGTERM aborts the process after three seconds, with a dump; yield what undoes that.
+
+    Where SIGTERM would end the process at once it raises SystemExit instead, so that the work is taken back.
+    """
+    before = signal.getsignal(signal.SIGTERM)
+    ours = threading.current_thread() is threading.main_thread() and before is not None
+
+    def undo(handler: Any = _leave if before is signal.SIG_DFL else before) -> None:
+        if ours:
+            signal.signal(signal.SIGTERM, handler)
+
+    try:
+        yield undo
+    finally:
+        undo(before)
+
+
+def _leave(number: int, frame: Any) -> None:
+    sys.exit(128 + number)
+
+
+@contextlib.contextmanager
+def _no_messages(ray: Any) -> Iterator[None]:
+    """Keep Ray from printing into our output that a worker died: what becomes of its run is told by an event.
+
+    Ray has no option for it; the switch is the one that its debugger uses.
+    """
+    printer, switch = ray._private.worker, "_worker_logs_enabled"
+    before = getattr(printer, switch, None)
+    if before is not None:
+        setattr(printer, switch, False)
+    try:
+        yield
+    finally:
+        if before is not None:
+            setattr(printer, switch, before)
+
+
+def _quiet() -> dict[str, Any]:
+    return {"log_to_driver": False, "logging_level": logging.ERROR}
+
+
+def _short_folder() -> tempfile.TemporaryDirectory[str]:
+    # Sockets of Ray lie there, and the path of a socket has about a hundred characters at most.
+    short = "/tmp" if os.access("/tmp", os.W_OK) else None
+    return tempfile.TemporaryDirectory(prefix="ng-ray-", dir=short, ignore_cleanup_errors=True)
+
+
+def _start(ray: Any, folder: str | None) -> None:
+    """A cluster of this machine alone, with its files in `folder`."""
+    here = _this_machine()
+    try:
+        ray.init(
+            address="local",
+            num_cpus=int(here["CPU"]),
+            num_gpus=int(here["GPU"]),
+            object_store_memory=OBJECTS,
+            include_dashboard=False,
+            _temp_dir=folder,
+            **_quiet(),
+        )
+    except Exception as error:
+        raise InputError(f"Ray could not be started on this machine: {_line(error)}") from error
+
+
+def _connect(ray: Any, address: str) -> None:
+    _check_reachable(address)
+    try:
+        ray.init(address=address, **_quiet())
+    except Exception as error:
+        raise InputError(f"no connection to the Ray cluster at {address!r}: {_line(error)}") from error
+
+
+def _check_reachable(address: str) -> None:
+    """Refuse an address where nobody answers, or not Ray: Ray itself would try for a quarter of an hour."""
+    host, colon, port = address.removeprefix("ray://").rpartition(":")
+    if not colon or not port.isdigit():
+        return
+    try:
+        with socket.create_connection((host.strip("[]"), int(port)), timeout=REACH) as connection:
+            connection.settimeout(REACH)
+            # Ray speaks HTTP/2 (unless inside TLS): the first frame from it are its settings, type 4.
+            connection.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0]))
+            answer = b"" if _tls() else connection.recv(9)
+    except (OSError, OverflowError) as error:
+        raise InputError(
+            f"nobody answers at {address} ({error}); start the cluster (ray start --head), or name its address"
+        ) from None
+    if not _tls() and answer[3:4] != b"\x04":
+        raise InputError(
+            f"what answers at {address} is not Ray; its own port is 6379 unless it was told another"
+        )
+
+
+def _tls() -> bool:
+    return os.environ.get("RAY_USE_TLS", "0") not in ("", "0")
+
+
+def _line(error: BaseException) -> str:
+    """The first line of what an error says."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[0] if lines else type(error).__name__
+
+
+# -- how much fits ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Share:
+    """What one run takes of a node."""
+
+    cpus: float
+    gpus: float = 0.0
+
+    def fits(self, nodes: Sequence[Resources]) -> int:
+        """How many runs the nodes hold at a time."""
+        return sum(self._on(node) for node in nodes)
+
+    def _on(self, node: Resources) -> int:
+        needs = {"CPU": self.cpus, "GPU": self.gpus}
+        return min(int(node.get(name, 0.0) / need + _STEP) for name, need in needs.items() if need)
+
+    def __str__(self) -> str:
+        return _describe({"CPU": self.cpus, "GPU": self.gpus})
+
+
+def _steps(share: float) -> float:
+    """A share in steps of Ray, rounded down: seven sevenths must not be more than one.
+
+    >>> _steps(1 / 7)
+    0.1428
+    """
+    return round(max(1, math.floor(share / _STEP + 1e-6)) * _STEP, 4)
+
+
+def _describe(node: Resources) -> str:
+    gpus = f" and {node['GPU']:g} GPU" if node.get("GPU") else ""
+    return f"{node.get('CPU', 0):g} CPU{gpus}"
+
+
+def _nodes(ray: Any) -> list[Resources]:
+    return [node["Resources"] for node in ray.nodes() if node["Alive"]]
+
+
+def _this_machine() -> Resources:
+    import torch
+
+    cpus = max(1, min(memory.cores(), memory.available() // RUN_BYTES))
+    return {"CPU": cpus, "GPU": torch.cuda.device_count()}
+
+
+# -- the driver's side -----------------------------------------------------------------------------
+
+
+@dataclass
+class _Doing:
+    """A run that was handed to the cluster; `held` is its lock, where results come back to this process."""
+
+    settings: RunSettings
+    held: contextlib.ExitStack
+    started: bool = False
+
+
+class _Flight:
+    """The runs of one call: hands them out, listens, stores what comes back."""
+
+    def __init__(self, ray: Any, engine: RayEngine, share: _Share, context: Context) -> None:
+        self.ray, self.share, self.shared, self.workers = ray, share, engine.shared, engine.workers
+        self.store = Store(context.out)
+        self.order = _Order(
+            out=str(Path(context.out).absolute()) if engine.shared else None,
+            root=None if context.root is None else str(root_folder(context.root).absolute()),
+            default_root=str(root_folder().absolute()),
+            device="cuda" if share.gpus else "cpu",
+            threads=max(1, int(share.cpus)),
+        )
+        self.task = ray.remote(_task)
+        self.options = {"num_cpus": share.cpus, "num_gpus": share.gpus, "max_retries": RETRIES}
+        self.news = ray.remote(_News).options(num_cpus=0, max_restarts=-1).remote()
+        self.asked: Any = None
+        self.doing: dict[Any, _Doing] = {}
+        self._asked_at = self._looked_at = -math.inf
+        self._room = 1
+
+    def run(self, todo: Sequence[RunSettings]) -> Iterator[Event]:
+        queue = deque(todo)
+        while queue or self.doing:
+            room = self.room()
+            while queue and len(self.doing) < room:
+                yield from self._submit(queue.popleft())
+            yield from self._listen()
+
+    def room(self) -> int:
+        """How many tasks the cluster may have of us now; nodes come and go."""
+        if self.workers is not None:
+            return self.workers
+        if time.monotonic() - self._looked_at > LOOK:
+            self._looked_at = time.monotonic()
+            self._room = self.share.fits(_nodes(self.ray)) + MARGIN
+        return self._room
+
+    def _submit(self, settings: RunSettings) -> Iterator[Event]:
+        held = contextlib.ExitStack()
+        if not self.shared:
+            # The tasks cannot lock the folder for themselves: other processes must see that the run is being done.
+            try:
+                held.enter_context(locked(self.store.path(settings), "running this run"))
+            except BusyError as error:
+                yield from (Event("started", settings), Event("busy", settings, str(error)))
+                return
+            if self.store.result(settings) is not None:
+                held.close()
+                yield from (Event("started", settings), Event("finished", settings))
+                return
+        task = self.task.options(name=f"noisegate:{settings.key}", **self.options)
+        self.doing[task.remote(settings, self.order, self.news)] = _Doing(settings, held)
+
+    def _listen(self) -> Iterator[Event]:
+        """Wait until something happened, but not for long."""
+        if self.asked is None and time.monotonic() - self._asked_at >= QUIET:
+            self._asked_at, self.asked = time.monotonic(), self.news.take.remote()
+        waiting = list(self.doing) if self.asked is None else [*self.doing, self.asked]
+        ready, _ = self.ray.wait(waiting, num_returns=1, timeout=QUIET)
+        for ref in ready:
+            if ref in self.doing:
+                yield from self._end(ref)
+            else:
+                self.asked = None
+                yield from self._heard(ref)
+
+    def _heard(self, ref: Any) -> Iterator[Event]:
+        try:
+            latest = self.ray.get(ref)
+        except self.ray.exceptions.RayError:
+            # Whoever collects the news is being started again elsewhere; the runs go on.
+            return
+        by_key = {doing.settings.key: doing for doing in self.doing.values()}
+        for key, progress in latest.items():
+            if key in by_key:
+                yield from self._started(by_key[key])
+                if progress is not None:
+                    yield Event("epoch", by_key[key].settings, progress=progress)
+
+    def _started(self, doing: _Doing) -> Iterator[Event]:
+        if not doing.started:
+            doing.started = True
+            yield Event("started", doing.settings)
+
+    def _end(self, ref: Any) -> Iterator[Event]:
+        doing = self.doing.pop(ref)
+        with doing.held:
+            last = self._outcome(ref, doing.settings)
+        yield from self._started(doing)
+        yield last
+
+    def _outcome(self, ref: Any, settings: RunSettings) -> Event:
+        errors = self.ray.exceptions
+        try:
+            outcome = self.ray.get(ref)
+        except errors.RayTaskError as error:
+            # A run keeps its own errors to itself: this one is about the worker.
+            if any(text in str(error) for text in ("ImportError", "No module named", "failed to import")):
+                raise InputError(
+                    f"a node of the cluster cannot import noisegate; install version {__version__} on every "
+                    f"node ({_line(error.cause or error)})"
+                ) from None
+            return self._crashed(settings, f"its task failed: {_line(error.cause or error)}", str(error))
+        except errors.RayError as error:
+            return self._crashed(settings, f"its worker died {RETRIES + 1} times: {_line(error)}", str(error))
+        if outcome.kind == "stopped":
+            if outcome.errno is not None:
+                raise OSError(outcome.errno, outcome.message)
+            raise InputError(outcome.message)
+        if self.shared:
+            return self._seen(settings, outcome)
+        return self._stored(settings, outcome)
+
+    def _crashed(self, settings: RunSettings, message: str, details: str) -> Event:
+        with contextlib.ExitStack() as stack:
+            if self.shared:
+                try:
+                    stack.enter_context(locked(self.store.path(settings), "running this run"))
+                except BusyError as error:
+                    # The node was lost to Ray, but its process still works on it.
+                    return Event("busy", settings, str(error))
+            self.store.fail(settings, "crashed", message, traceback=details)
+        return Event("crashed", settings, message)
+
+    def _seen(self, settings: RunSettings, outcome: _Outcome) -> Event:
+        """The event of a run that its task stored, once that is visible here."""
+        deadline = time.monotonic() + VISIBLE
+        while outcome.kind == "finished" and self.store.result(settings) is None:
+            if time.monotonic() > deadline:
+                raise InputError(
+                    f"{outcome.host} says that it stored {settings.label}, but {self.store.path(settings)} has no "
+                    "result: the nodes do not share this folder; use --not-shared"
+                )
+            time.sleep(0.2)
+        return Event(outcome.kind, settings, outcome.message)
+
+    def _stored(self, settings: RunSettings, outcome: _Outcome) -> Event:
+        """Store what came back, under the lock that this process holds since it handed the run out."""
+        if outcome.kind == "finished":
+            # What Ray hands out is read-only memory of its own.
+            self.store.save(settings, outcome.content, {n: np.array(a) for n, a in outcome.arrays.items()})
+        elif outcome.kind != "busy":
+            ours = {"status", "error", "settings", "noisegate"}
+            more = {name: value for name, value in outcome.content.items() if name not in ours}
+            self.store.fail(settings, outcome.kind, outcome.message, **more)
+        return Event(outcome.kind, settings, outcome.message)
+
+    def stop(self) -> None:
+        """Take back what is not done: interrupt the tasks, then kill those that do not leave."""
+        doing, self.doing = self.doing, {}
+        try:
+            if self.ray.is_initialized():
+                self._cancel(list(doing))
+                self.ray.kill(self.news)
+        finally:
+            for each in doing.values():
+                each.held.close()
+
+    def _cancel(self, refs: list[Any]) -> None:
+        for force in (False, True):
+            for ref in refs:
+                self.ray.cancel(ref, force=force, recursive=False)
+            if refs:
+                _, refs = self.ray.wait(refs, num_returns=len(refs), timeout=GRACE)
+
+
+# -- the workers' side -----------------------------------------------------------------------------
+
+
+class _News:
+    """An actor: the tasks tell it where they are, the driver asks for what is new."""
+
+    def __init__(self) -> None:
+        self._latest: dict[str, dict[str, Any] | None] = {}
+
+    def tell(self, key: str, progress: dict[str, Any] | None) -> None:
+        self._latest[key] = progress
+
+    def take(self) -> dict[str, dict[str, Any] | None]:
+        latest, self._latest = self._latest, {}
+        return latest
+
+
+@dataclass(frozen=True)
+class _Order:
+    """What a task is told beside its run; `out` is None where results travel back."""
+
+    out: str | None
+    root: str | None
+    default_root: str
+    device: str
+    threads: int
+    version: str = __version__
+    token: str = field(default_factory=lambda: secrets.token_hex(8))
+
+    def data_root(self) -> str | None:
+        """The root asked for, or the node's own, or the one the driver goes by."""
+        return self.root or os.environ.get("NOISEGATE_DATA") or self.default_root
+
+
+@dataclass(frozen=True)
+class _Outcome:
+    """How a task ended: the kind of the run's last event, or "stopped" for what must stop everything."""
+
+    kind: str
+    message: str = ""
+    errno: int | None = None
+    content: dict[str, Any] = field(default_factory=dict)
+    arrays: dict[str, npt.NDArray[Any]] = field(default_factory=dict)
+    host: str = field(default_factory=socket.gethostname)
+
+
+def _task(settings: RunSettings, order: _Order, news: Any) -> _Outcome:
+    """Do one run. Ray gives the process its GPU by $CUDA_VISIBLE_DEVICES."""
+    import torch
+
+    torch.set_num_threads(order.threads)
+    try:
+        if order.version != __version__:
+            raise InputError(
+                f"noisegate is {__version__} here and {order.version} where the study was started"
+            )
+        if order.out is None:
+            return _do_away(settings, order, news)
+        return _do_there(settings, order, news)
+    except (NoisegateError, OSError) as error:
+        message = f"on node {socket.gethostname()}: {error}"
+        return _Outcome("stopped", message, getattr(error, "errno", None))
+
+
+def _do_there(settings: RunSettings, order: _Order, news: Any) -> _Outcome:
+    """In the shared folder."""
+    folder = Path(str(order.out))
+    if not (folder / "store.json").exists():
+        raise InputError(f"there is no {folder}: the nodes do not share this folder; use --not-shared")
+    last = _follow(settings, Store(folder), order, news)
+    return _Outcome(last.kind, last.message)
+
+
+def _do_away(settings: RunSettings, order: _Order, news: Any) -> _Outcome:
+    """In a folder of this node that bears the call's token, so that a second try on it finds the checkpoint."""
+    folder = Path(tempfile.gettempdir()) / f"noisegate-{order.token}-{settings.key}"
+    if not (folder / "store.json").exists():
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(mode=0o700)
+    store, busy = Store(folder), False
+    try:
+        last = _follow(settings, store, order, news)
+        busy = last.kind == "busy"
+        if last.kind != "finished":
+            return _Outcome(last.kind, last.message, content=store.failure(settings) or {})
+        content = read_json(store.path(settings) / "result.json")
+        return _Outcome(last.kind, content=content, arrays=store.arrays(settings))
+    finally:
+        if not busy:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _follow(settings: RunSettings, store: Store, order: _Order, news: Any) -> Event:
+    """Do a run, telling now and then where it is; return its last event."""
+    told = -math.inf
+    for event in events(settings, store, order.device, order.data_root()):
+        if not event.final and time.monotonic() - told >= QUIET:
+            told = time.monotonic() if event.kind == "epoch" else told
+            news.tell.remote(settings.key, dict(event.progress) if event.kind == "epoch" else None)
+    return event
