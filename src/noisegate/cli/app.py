@@ -353,12 +353,15 @@ def study_run(
         bool,
         typer.Option("--shared/--not-shared", help="Ray: whether all machines see the folder of results."),
     ] = True,
+    cpus: Annotated[float | None, typer.Option(help="Ray: CPUs of a run; 1 if left out.")] = None,
+    gpus: Annotated[float | None, typer.Option(help="Ray: share of a GPU of a run, e.g. 0.25.")] = None,
     device: Device = "auto",
     root: Root = None,
 ) -> None:
     """Do a study: what is done is not repeated, and what was stopped goes on."""
     from noisegate.cli.study import Choice, names, run_study
     from noisegate.cli.values import key_values
+    from noisegate.studies.engines import build
 
     ctx.obj["interrupted"] = "the same command goes on where it stopped"
     choice = Choice(
@@ -373,10 +376,7 @@ def study_run(
         name,
         choice,
         out,
-        engine=engine.value,
-        workers=workers,
-        address=address,
-        shared=shared,
+        engine=build(engine.value, workers=workers, address=address, shared=shared, cpus=cpus, gpus=gpus),
         device=device,
         root=root,
         retry=retry,

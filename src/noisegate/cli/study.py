@@ -14,7 +14,7 @@ from noisegate.cli.output import say, table
 from noisegate.errors import DamagedFileError, InputError
 from noisegate.studies import catalogue, runner
 from noisegate.studies.board import Board, clock
-from noisegate.studies.engines import Context, Engine, build
+from noisegate.studies.engines import Context, Engine
 from noisegate.studies.results import Results
 from noisegate.studies.store import Store
 from noisegate.studies.study import Study
@@ -69,10 +69,7 @@ def run_study(
     choice: Choice,
     out: Path,
     *,
-    engine: str = "local",
-    workers: int | None = None,
-    address: str | None = None,
-    shared: bool = True,
+    engine: Engine,
     device: str = "auto",
     root: Path | None = None,
     retry: bool = False,
@@ -81,14 +78,13 @@ def run_study(
     """Do what is left of a study and write its report."""
     study = choice.apply(catalogue.get(name))
     results = Results(study, Store(out), search=choice.search)
-    doing = build(engine, workers=workers, address=address, shared=shared)
     context = Context(out, None if root is None else str(root), device)
     if dry_run:
-        _say_plan(results, doing, context)
+        _say_plan(results, engine, context)
         return
     if study.cells:
         runner.check_data(study, context.root)
-        _do(results, doing, context, retry)
+        _do(results, engine, context, retry)
     folder = report_folder(out, name, choice)
     write_json(folder / "choice.json", asdict(choice))
     _write(results, choice, folder)

@@ -9,7 +9,13 @@ ENGINES = ("local", "ray")
 
 
 def build(
-    name: str, *, workers: int | None = None, address: str | None = None, shared: bool = True
+    name: str,
+    *,
+    workers: int | None = None,
+    address: str | None = None,
+    shared: bool = True,
+    cpus: float | None = None,
+    gpus: float | None = None,
 ) -> Engine:
     """The engine of a name.
 
@@ -21,6 +27,8 @@ def build(
         Of a Ray cluster; by default one is started on this machine.
     shared : bool
         Whether the machines of a Ray cluster share the results folder; if not, results travel back.
+    cpus, gpus : float, optional
+        What a run takes of a Ray cluster: CPUs, and its share of a GPU.
     """
     if workers is not None and workers < 1:
         raise InputError(f"workers must be at least 1, got {workers}")
@@ -31,7 +39,7 @@ def build(
     if name == "ray":
         from noisegate.studies.engines.ray import RayEngine
 
-        return RayEngine(address=address, workers=workers, shared=shared)
+        return RayEngine(address=address, workers=workers, shared=shared, cpus=cpus, gpus=gpus)
     raise UnknownNameError("engine", name, ENGINES)
 
 
