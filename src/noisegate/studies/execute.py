@@ -240,7 +240,7 @@ class Execution:
             "versions": fitted.record["versions"],
             "hardware": fitted.record["hardware"],
             "device": str(next(fitted.network.parameters()).device),
-            # From start to end; and what it would have been alone, of runs that share a GPU.
+            # From start to end; and its share of the training time, where others were beside it.
             "seconds": time.perf_counter() - self.started,
             "own_seconds": self.run.seconds,
             "beside": self.beside,

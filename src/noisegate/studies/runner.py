@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -15,7 +15,7 @@ from noisegate.errors import MissingDataError
 from noisegate.studies.engines.base import Context, Engine
 from noisegate.studies.execute import Event
 from noisegate.studies.results import Results
-from noisegate.studies.store import Result, Store
+from noisegate.studies.store import Store
 from noisegate.studies.study import RunSettings, Study
 
 FAILED = ("diverged", "crashed")
@@ -138,8 +138,3 @@ def estimate(runs: Sequence[RunSettings], store: Store) -> Estimate:
 
 def _kind(full: dict[str, object]) -> str:
     return repr([full[name] for name in ("data", "rows", "network", "recipe")])
-
-
-def total_seconds(found: Iterable[Result]) -> float:
-    """What the runs took together."""
-    return sum(result.seconds for result in found)

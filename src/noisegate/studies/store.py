@@ -51,8 +51,13 @@ class Result:
 
     @property
     def seconds(self) -> float:
-        """How long it took."""
+        """How long it took, from start to end."""
         return float(self.about["seconds"])
+
+    @property
+    def own_seconds(self) -> float:
+        """Its share of that time, where it was beside others in one process."""
+        return float(self.about.get("own_seconds", self.seconds))
 
 
 class Store:

@@ -151,7 +151,7 @@ def _facts(content: Content) -> list[tuple[str, Any]]:
         facts += [
             ("versions", tally(_versions(run) for run in runs)),
             ("hardware", tally(_hardware(run) for run in runs)),
-            ("time of all runs", clock(sum(run.seconds for run in runs))),
+            ("time of all runs", clock(sum(run.own_seconds for run in runs))),
         ]
     return facts
 

@@ -16,8 +16,9 @@ TABLE_COLUMNS = (
     *("difference_sd", "bold", "p_against_best", "stars", "failed", "seeds"),
 )
 _RUN_COLUMNS = (
-    *("key", "study", "row", "group", "column", "also_in", "part", "seed", "status", "error", "seconds"),
-    *("train_seconds", "peak_memory", "hardware", "device", "noisegate", "python", "torch", "numpy"),
+    *("key", "study", "row", "group", "column", "also_in", "part", "seed", "status", "error"),
+    *("seconds", "own_seconds", "train_seconds", "peak_memory", "hardware", "device"),
+    *("noisegate", "python", "torch", "numpy"),
     *("train_rows", "validation_rows", "noise_rate"),
 )
 
@@ -82,6 +83,7 @@ def _finished_line(result: Result) -> dict[str, Any]:
         **result.metrics,
         "status": "finished",
         "seconds": result.seconds,
+        "own_seconds": result.own_seconds,
         "train_seconds": about.get("train_seconds"),
         "peak_memory": about.get("peak_memory"),
         "hardware": about.get("hardware"),
