@@ -179,3 +179,15 @@ def test_validation_rows_of_the_data_take_part_only_where_they_are_asked_for(tin
     assert len(load_data(settings.replace(noise={"name": "symmetric", "rate": 0.2})).train) == 54
     with pytest.raises(InputError, match="no validation rows of its own"):
         load_data(tiny.replace(validation="own"))
+
+
+def test_a_balanced_training_set_has_as_many_rows_of_every_label(tiny):
+    skewed = {"name": "asymmetric", "rate": 0.8, "mapping": {"0": 1}}
+    loose = load_data(tiny.replace(data={"name": "moons"}, noise=skewed, seed=1))
+    even = load_data(tiny.replace(data={"name": "moons"}, noise=skewed, seed=1, balanced=True))
+    counts = np.bincount(loose.train.y)
+    assert counts[0] < counts[1]
+    assert np.bincount(even.train.y).tolist() == [counts[0], counts[0]]
+    assert len(even.validation) == len(loose.validation)
+    rows = {tuple(x) for x in loose.train.x}
+    assert all(tuple(x) in rows for x in even.train.x)

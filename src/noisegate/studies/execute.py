@@ -47,7 +47,16 @@ def load_data(settings: RunSettings, root: str | Path | None = None) -> Dataset:
         data = replace(data, train=data.train.take(np.sort(order[: settings.rows])))
     if settings.noise is not None:
         data = _corrupted(replace(data, validation=None), settings)
-    return _validated(data, settings)
+    data = _validated(data, settings)
+    return replace(data, train=_balanced(data.train, settings.seed)) if settings.balanced else data
+
+
+def _balanced(train: Split, seed: int) -> Split:
+    """As many rows of each label as the rarest one has; labels that nobody has do not count."""
+    order = np.random.default_rng([seed, 0xBA]).permutation(len(train))
+    by_label = [order[train.y[order] == label] for label in np.unique(train.y)]
+    size = min(len(rows) for rows in by_label)
+    return train.take(np.sort(np.concatenate([rows[:size] for rows in by_label])))
 
 
 def _validated(data: Dataset, settings: RunSettings) -> Dataset:

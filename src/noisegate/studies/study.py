@@ -53,6 +53,8 @@ class RunSettings:
         Corrupt the test labels too, for metrics on noisy labels; the clean ones stay beside them.
     rows : int or None
         Train on this many rows only, drawn by the seed.
+    balanced : bool
+        Train on as many rows of every given label as the rarest has, drawn by the seed.
     evidence : tuple of str
         Which clean labels each epoch's numbers take in: "test", "train", "validation".
     evaluate_every : int
@@ -81,6 +83,7 @@ class RunSettings:
     validation: float | int | str | None = 0.1
     noisy_test: bool = False
     rows: int | None = None
+    balanced: bool = False
     evidence: tuple[str, ...] = ("test",)
     evaluate_every: int = 1
     probes: tuple[Settings, ...] = ()
@@ -253,10 +256,11 @@ class Smoke:
                 data=self.data,
                 network=self.network or settings.network,
                 weights=None,
+                balanced=False,
                 recipe=small,
                 noise=settings.noise or self.noise,
                 rows=self.rows,
-                validation=0.1 if isinstance(held, int) and not isinstance(held, bool) else held,
+                validation=0.1 if isinstance(held, int | str) else held,
             )
         return settings if self.change is None else self.change(settings)
 
@@ -395,7 +399,7 @@ def _column_names(cell: Cell) -> tuple[str, ...]:
 
 
 _NESTED = ("recipe", "params", "noise", "data")
-_PLAIN = ("network", "weights", "validation", "rows", "evaluate_every", "noisy_test")
+_PLAIN = ("network", "weights", "validation", "rows", "balanced", "evaluate_every", "noisy_test")
 
 
 def _parameter_names(method: str) -> list[str]:

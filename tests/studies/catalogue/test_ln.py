@@ -147,7 +147,8 @@ def test_five_seeds_last_weights_and_welch(name):
     assert study.notes
     for c in study:
         full = c.settings.full()
-        assert full["validation"] == 0.1
+        assert full["validation"] == ("own" if full["data"]["name"] == "clothing1m" else 0.1)
+        assert full["balanced"] is (full["data"]["name"] == "clothing1m")
         assert full["recipe"]["keep"] == "last"
         assert full["recipe"]["patience"] is None
 
