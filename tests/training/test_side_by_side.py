@@ -1,11 +1,12 @@
 """Runs that take turns end exactly as they do alone."""
 
-import numpy as np
+import time
+
 import pytest
 import torch
 
 import noisegate as ng
-from noisegate.errors import DivergedError, InputError, UnknownNameError
+from noisegate.errors import BusyError, DivergedError, InputError, UnknownNameError
 from noisegate.training.run import Run
 from noisegate.training.side_by_side import how_many_fit, side_by_side
 from noisegate.training.trainer import Epoch
@@ -99,21 +100,25 @@ def test_leaving_early_closes_the_runs_under_way(data, tmp_path):
     makers = [maker(data, "ce", RECIPE, seed, folder=tmp_path / str(seed)) for seed in range(2)]
     together = side_by_side(makers, 2)
     next(together)
+    with pytest.raises(BusyError), makers[0]():
+        pass
     together.close()
     for make in makers:
-        with make():
-            pass
+        with make() as run:
+            assert len(list(run)) == RECIPE["epochs"]
 
 
 def test_the_time_is_shared_and_the_callers_random_state_is_untouched(data):
     torch.manual_seed(3)
     expected = torch.rand(2)
     torch.manual_seed(3)
+    started = time.perf_counter()
     runs = {n: run for n, run, _ in side_by_side([maker(data, "ce", RECIPE, s) for s in range(3)], 3)}
+    took = time.perf_counter() - started
     assert torch.equal(torch.rand(2), expected)
     seconds = [run.fitted.metrics["seconds"] for run in runs.values()]
-    assert max(seconds) < 2 * min(seconds)
-    assert np.isfinite(seconds).all()
+    assert min(seconds) > 0
+    assert sum(seconds) < took
 
 
 def test_a_width_of_zero_is_refused(data):

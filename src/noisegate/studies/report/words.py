@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from noisegate.evaluation.page import Heading, Span
+from noisegate.studies import board
 from noisegate.studies.report.table import CellRuns, Entry, Table, build_table, gather, printed
 from noisegate.studies.results import Results
 from noisegate.studies.study import Number, Study, Value
@@ -181,11 +182,7 @@ def clock(seconds: float) -> str:
     >>> clock(4.21), clock(3 * 3600 + 125)
     ('4.2 s', '10,925 s (3 h 2 min)')
     """
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-    hours, rest = divmod(round(seconds), 3600)
-    words = f"{hours} h {rest // 60} min" if hours else f"{rest // 60} min {rest % 60} s"
-    return f"{seconds:,.0f} s ({words})"
+    return f"{seconds:.1f} s" if seconds < 60 else f"{seconds:,.0f} s ({board.clock(seconds)})"
 
 
 def tally(texts: Iterable[str]) -> str:
