@@ -36,7 +36,7 @@ def test_the_three_ways_in_run_as_they_are_printed(number, tmp_path, monkeypatch
         assert all(set(names["results"].values(cell, "test_accuracy")) == {0, 1} for cell in names["mine"])
 
 
-def test_what_contributing_adds_works():
+def test_what_contributing_adds_works(tmp_path):
     names = {"__name__": "contributed"}
     try:
         for block in blocks("CONTRIBUTING.md"):
@@ -45,6 +45,9 @@ def test_what_contributing_adds_works():
         assert 0.05 < data.noise_report().rate < 0.15
         for method in (names["Tempered"], "two-stage"):
             assert ng.train(data, method, recipe={"epochs": 5}).metrics["test_accuracy"] > 0.3
+        results = ng.studies.run(names["stripes_study"], tmp_path / "results", workers=1)
+        for cell in results.study:
+            assert set(results.values(cell, "test_accuracy")) == {0, 1}
     finally:
         METHODS.pop("two-stage", None)
         DATASETS.pop("stripes", None)
