@@ -4,6 +4,7 @@ import json
 import signal
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -195,36 +196,28 @@ def test_folders_that_are_not_results(fails, out, tmp_path):
     assert "format 0 of noisegate 0.0.9" in fails("study", "run", "demo", "--out", out)
 
 
+# Python heeds Ctrl-C only if its parent did not ignore it, as a shell does for what it runs in the background.
+HEEDING = """
+import signal, sys
+from noisegate.cli import main
+signal.signal(signal.SIGINT, signal.default_int_handler)
+sys.exit(main(sys.argv[1:]))
+"""
+
+
 def test_ctrl_c_stops_every_process_and_the_same_command_goes_on(out):
-    line = [
-        sys.executable,
-        "-m",
-        "noisegate",
-        "study",
-        "run",
-        "demo",
-        "--scale",
-        "smoke",
-        "--rows",
-        "ce",
-        "--seeds",
-        "2",
-        "--columns",
-        "symmetric-40",
-        "--set",
-        "recipe.epochs=3000",
-        "--workers",
-        "2",
-        "--device",
-        "cpu",
-        "--out",
-        str(out),
-    ]
+    line = [sys.executable, "-c", HEEDING, "study", "run", "demo", "--scale", "smoke", "--rows", "ce"]
+    line += ["--seeds", "2", "--columns", "symmetric-40", "--set", "recipe.epochs=3000"]
+    line += ["--workers", "2", "--device", "cpu", "--out", str(out)]
     with subprocess.Popen(line, stderr=subprocess.PIPE, text=True) as study:
-        while not list(out.glob("runs/*/progress.json")):
-            assert study.poll() is None
-        study.send_signal(signal.SIGINT)
-        errors = study.communicate(timeout=60)[1]
+        try:
+            while not list(out.glob("runs/*/progress.json")):
+                assert study.poll() is None
+                time.sleep(0.05)
+            study.send_signal(signal.SIGINT)
+            errors = study.communicate(timeout=60)[1]
+        finally:
+            study.kill()
     assert study.returncode == 130
     assert errors.endswith("noisegate: interrupted; the same command goes on where it stopped\n")
     assert finished(out) == {}
