@@ -132,6 +132,38 @@ def test_a_killed_fit_goes_on(call, monkeypatch, table, tmp_path):
     assert a["weights"] == b["weights"]
 
 
+def test_a_run_on_two_processes_writes_the_model_of_one(call, table, tmp_path):
+    arguments = ("fit", table, "--label", "species", "--method", "ce", *QUICK, "--out")
+    code, _, err = call(*arguments, tmp_path / "two", "--devices", 2)
+    assert (code, err) == (0, "")
+    assert call(*arguments, tmp_path / "one")[0] == 0
+    one, two = (ng.Fitted.load(tmp_path / name) for name in ("one", "two"))
+    assert two.record["processes"] == 2
+    assert two.history[0][-1]["loss"] == pytest.approx(one.history[0][-1]["loss"], rel=1e-4)
+    for a, b in zip(one.network.parameters(), two.network.parameters(), strict=True):
+        np.testing.assert_allclose(b.detach(), a.detach(), rtol=1e-3, atol=1e-5)
+
+
+def test_what_one_of_two_processes_refuses_is_the_error(fails, table, tmp_path):
+    arguments = ("fit", table, "--label", "species", "--out", tmp_path / "m", "--device", "cpu")
+    line = fails(*arguments, "--devices", 2, "--recipe", "batch_size=15")
+    assert "a batch of 15 rows cannot be split evenly over 2 processes" in line
+    assert not (tmp_path / "m").exists()
+
+
+def test_torchrun_and_devices_exclude_each_other(fails, monkeypatch, table, tmp_path):
+    for name, value in {
+        "RANK": 0,
+        "LOCAL_RANK": 0,
+        "WORLD_SIZE": 2,
+        "MASTER_ADDR": "x",
+        "MASTER_PORT": 1,
+    }.items():
+        monkeypatch.setenv(name, str(value))
+    line = fails("fit", table, "--label", "species", "--out", tmp_path / "m", "--devices", 2)
+    assert "leave --devices out" in line
+
+
 def test_test_labels_must_be_known(fails, table, tmp_path):
     frame = flowers(seed=2)
     frame.loc[3, "species"] = "tulip"

@@ -169,6 +169,14 @@ def fit(
         Path | None,
         typer.Option(metavar="DIR", help="Store the state there; after a kill the same command goes on."),
     ] = None,
+    devices: Annotated[
+        int,
+        typer.Option(
+            min=1,
+            metavar="N",
+            help="GPUs to spread the run over, or CPU processes without GPUs; batch_size is that of all together.",
+        ),
+    ] = 1,
     option: Options = None,
     root: Root = None,
 ) -> None:
@@ -197,6 +205,7 @@ def fit(
             checkpoint=checkpoint,
             options=key_values(option, "--option"),
             root=root,
+            devices=devices,
         )
     )
 

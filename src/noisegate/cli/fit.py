@@ -40,14 +40,28 @@ class Fit:
     checkpoint: Path | None = None
     options: dict[str, Any] = field(default_factory=dict)
     root: Path | None = None
+    devices: int = 1
 
 
-def run(asked: Fit) -> Fitted:
-    """Train and save; whatever can be refused is refused before the training."""
+def run(asked: Fit) -> None:
+    """Train and save, in this process or in as many as there shall be devices."""
     check_out(asked.out, asked.checkpoint)
+    if asked.devices == 1:
+        run_here(asked)
+        return
+    from noisegate.training import distributed
+
+    if distributed.started_by_torchrun():
+        raise InputError("torchrun has started the processes already: leave --devices out")
+    distributed.launch(run_here, asked.devices, asked, device=asked.device)
+
+
+def run_here(asked: Fit) -> None:
+    """Train and save; whatever can be refused is refused before. Of several processes the first one saves."""
     # Data first: reading a table is quick, importing torch is not, and most mistakes are in the data.
     data = load_data(asked)
     from noisegate import methods
+    from noisegate.training.distributed import world
     from noisegate.training.recipe import Recipe
     from noisegate.training.run import train
 
@@ -67,10 +81,11 @@ def run(asked: Fit) -> Fitted:
         # Clean labels are looked at once, at the end: nobody should stop by them.
         evaluate_every=0,
     )
+    if not world().first:
+        return
     reader = None if data.reader is None else data.reader.to_dict()
     fitted.save(asked.out, reader=reader, method=asked.method)
     report(asked, data, fitted)
-    return fitted
 
 
 # -- where it goes ---------------------------------------------------------------------------------

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ClassVar
 
 import torch
@@ -14,17 +15,33 @@ from torch import Tensor, nn
 from noisegate.errors import InputError, UnknownNameError
 
 REDUCTIONS = ("mean", "sum", "none")
+# Where a batch is spread over processes: what makes the sum of one part's weights that of the whole batch.
+_add_up: Callable[[Tensor], Tensor] | None = None
+
+
+@contextlib.contextmanager
+def added_up(function: Callable[[Tensor], Tensor]) -> Iterator[None]:
+    """Inside, `weighted_mean` divides by `function(sum of the weights)`; see `noisegate.training.distributed`."""
+    global _add_up
+    before, _add_up = _add_up, function
+    try:
+        yield
+    finally:
+        _add_up = before
 
 
 def weighted_mean(losses: Tensor, weights: Tensor) -> Tensor:
     """sum(weights * losses) / sum(weights), and 0 where all weights are 0: the only reduction there is.
 
-    A row of weight 0 contributes nothing, whatever its loss.
+    A row of weight 0 contributes nothing, whatever its loss. In a run on several processes the sum of the weights
+    is that of the whole batch, and this is the part of the mean that comes from the process's own rows.
 
     >>> weighted_mean(torch.tensor([1.0, 3.0, float("inf")]), torch.tensor([1.0, 1.0, 0.0]))
     tensor(2.)
     """
     total = weights.sum()
+    if _add_up is not None:
+        total = _add_up(total)
     kept = torch.where(weights != 0, losses * weights, losses.new_zeros(()))
     return kept.sum() / torch.where(total != 0, total, torch.ones_like(total))
 

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from noisegate.errors import UnknownNameError
 from noisegate.networks.prepare import Prepared
+from noisegate.training import distributed
 from noisegate.training.randomness import RandomState
 
 EXECUTIONS = ("auto", "eager", "captured", "compiled")
@@ -100,7 +101,8 @@ class Lane:
     device : torch.device
     execution : {"auto", "eager", "captured", "compiled"}
         "captured": each phase's step is one CUDA graph. "compiled": the networks go through `torch.compile`
-        first. "auto": captured on a GPU; compiled first where that pays (`compiling_pays`). A CPU is always eager.
+        first. "auto": captured on a GPU; compiled first where that pays (`compiling_pays`). A CPU is always eager,
+        and so is a run on several processes.
     """
 
     def __init__(self, device: torch.device, execution: str = "auto") -> None:
@@ -134,6 +136,10 @@ class Lane:
     def choices(self, module: nn.Module, images: int, precision: str) -> tuple[str, ...]:
         """The ways to execute a phase's steps, in the order in which they are tried."""
         if self.stream is None or self.execution == "eager":
+            return ("eager",)
+        if distributed.world().several:
+            log.warning("training eagerly, because the run is spread over several processes")
+            self.execution = "eager"
             return ("eager",)
         compiled = self.execution == "compiled" or (
             self.execution == "auto" and compiling_pays(module, images, precision)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -54,6 +55,7 @@ class Job:
         self.n_classes, self.recipe, self.seed, self.device = n_classes, recipe, seed, device
         self.network_name = networks.auto_name(self.input_shape) if network == "auto" else network
         self._statistics: tuple[Tensor, Tensor] | None = None
+        self._handed_out: list[weakref.ref[Tensor]] = []
 
     @property
     def input_shape(self) -> tuple[int, ...]:
@@ -103,8 +105,17 @@ class Job:
         return predict(network, objective, self.train if rows is None else rows)
 
     def per_example(self, width: int, fill: float = 0.0) -> Tensor:
-        """State for every training row, `(N, width)`; register it as a buffer of the phase's module."""
-        return torch.full((len(self.train), width), fill, device=self.device)
+        """State for every training row, `(N, width)`; register it as a buffer of the phase's module.
+
+        In a run on several processes each one writes the rows that it sees; the rest arrives after the epoch.
+        """
+        state = torch.full((len(self.train), width), fill, device=self.device)
+        self._handed_out = [ref for ref in self._handed_out if ref() is not None] + [weakref.ref(state)]
+        return state
+
+    def is_per_example(self, tensor: Tensor) -> bool:
+        """Whether `per_example` made this very tensor."""
+        return any(ref() is tensor for ref in self._handed_out)
 
     def _input_statistics(self) -> tuple[Tensor, Tensor]:
         if self._statistics is None:

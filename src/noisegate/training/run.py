@@ -23,6 +23,7 @@ from noisegate.evaluation.evidence import CleanEvidence
 from noisegate.fitted import Fitted
 from noisegate.methods.base import Method
 from noisegate.objectives import Objective
+from noisegate.training import distributed
 from noisegate.training.capture import Pending
 from noisegate.training.checkpoint import RunFolder
 from noisegate.training.job import Job, NetworkSpec
@@ -86,6 +87,12 @@ def train(
     Fitted
         With `metrics`, `history` and `record`.
 
+    Notes
+    -----
+    Started by torchrun, or where torch.distributed is initialised with several processes, the run is spread over
+    all of them, which must all make this call: `noisegate.training.distributed`. Each returns the same classifier;
+    only the first one writes to `folder` and shows progress, `on_epoch` is called in all.
+
     Examples
     --------
     >>> import noisegate as ng
@@ -94,6 +101,7 @@ def train(
     >>> fitted.predict_proba(data.test.x).shape
     (450, 10)
     """
+    here = distributed.from_environment(device)
     run = Run(
         data,
         method,
@@ -108,7 +116,7 @@ def train(
         execution=execution,
     )
     label = method if isinstance(method, str) else run.method.title
-    with run, progress_bar(label, progress) as show:
+    with run, progress_bar(label, progress if here.first else False) as show:
         for epoch in run:
             show(epoch)
             if on_epoch is not None:
@@ -161,7 +169,7 @@ class Run:
         job = make_job(data, network, ready, seed, resolve_device(device), sample_weight)
         self._evidence = CleanEvidence(data, job.train, job.validation, parts=evidence)
         self.record = describe_run(self.method, job, data)
-        self._folder = None if folder is None else RunFolder(folder, self.record["identity"])
+        self._folder = self._open(folder)
         self._training = Training(
             self.method,
             job,
@@ -172,6 +180,12 @@ class Run:
         )
         self.seconds = 0.0
         self._fitted: Fitted | None = None
+
+    def _open(self, folder: str | Path | None) -> RunFolder | None:
+        if folder is None:
+            return None
+        # Of several processes one holds the lock and writes.
+        return distributed.on_first(lambda: RunFolder(folder, self.record["identity"]))
 
     def __enter__(self) -> Run:
         return self
@@ -217,7 +231,7 @@ class Run:
             yield reading
         lane.close()
         fitted.history = self._training.histories
-        fitted.metrics = reading.read() | {"seconds": self.seconds}
+        fitted.metrics = distributed.from_first(reading.read()) | {"seconds": self.seconds}
         fitted.classes = list(self.data.info.get("label_values", self.data.classes))
         fitted.record = self.record
         self._fitted = fitted
@@ -305,6 +319,8 @@ def describe_run(method: Method, job: Job, data: Dataset) -> dict[str, Any]:
     hardware = torch.cuda.get_device_name(job.device) if job.device.type == "cuda" else platform.machine()
     versions = {"python": platform.python_version(), "torch": torch.__version__, "numpy": np.__version__}
     described = {"identity": identity, "versions": versions, "hardware": hardware}
+    if distributed.world().several:
+        described["processes"] = distributed.world().size
     return json.loads(json.dumps(described, default=repr))
 
 

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from noisegate.errors import DivergedError, InputError
 from noisegate.fitted import Fitted
 from noisegate.methods.base import Batch, History, Method, Phase
+from noisegate.training import distributed
 from noisegate.training.capture import (
     CaptureError,
     Graph,
@@ -68,6 +69,11 @@ class PhaseRun:
         As in `Training`.
     lane : Lane, optional
         Where the work goes; by default the current stream, eagerly.
+
+    Notes
+    -----
+    Where torch.distributed is initialised with several processes, this one takes its part of every batch; see
+    `noisegate.training.distributed`.
     """
 
     def __init__(
@@ -88,8 +94,13 @@ class PhaseRun:
             self.module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.keep = phase.keep or self.recipe.keep
         self._check()
-        rows = torch.arange(len(job.train)) if phase.rows is None else phase.rows.cpu()
+        self.world = distributed.world()
+        rows = (
+            torch.arange(len(job.train)) if phase.rows is None else distributed.from_first(phase.rows.cpu())
+        )
         self.rows, self.batch_size = rows, min(self.recipe.batch_size, len(rows))
+        self.part = self.world.part(self.batch_size)
+        self._start_alike()
         self.steps_per_epoch = len(rows) // self.batch_size
         rates = self.recipe.learning_rates(self.steps_per_epoch)
         self.total_steps = len(rates)
@@ -98,7 +109,8 @@ class PhaseRun:
         self.rates = torch.tensor(rates, dtype=torch.float32, device=device)
         self.lr = self.rates[0].clone()
         self.optimizer = build_optimizer(self.module, self.recipe, self.lr)
-        self.order = torch.zeros(self.steps_per_epoch, self.batch_size, dtype=torch.int64, device=device)
+        part = self.part.stop - self.part.start
+        self.order = torch.zeros(self.steps_per_epoch, part, dtype=torch.int64, device=device)
         self.step_number = torch.zeros((), dtype=torch.int64, device=device)
         self.epoch_number = torch.zeros((), dtype=torch.int64, device=device)
         self.good_steps = torch.zeros((), dtype=torch.int64, device=device)
@@ -118,6 +130,15 @@ class PhaseRun:
             raise InputError("keep='ema' needs an ema decay in the recipe, e.g. ema=0.999")
         if self.phase.rows is not None and not len(self.phase.rows):
             raise InputError("a phase has no rows to train on")
+
+    def _start_alike(self) -> None:
+        """In a run on several processes: the first one's weights, and the names of the state of single rows."""
+        self.per_example: set[str] = set()
+        if self.world.several:
+            distributed.refuse_what_does_not_add_up(self.module)
+            distributed.broadcast([*self.module.parameters(), *self.module.buffers()])
+            named = self.module.named_buffers()
+            self.per_example = {name for name, buffer in named if self.job.is_per_example(buffer)}
 
     def _copy(self) -> dict[str, Tensor]:
         return {name: value.detach().clone() for name, value in self.module.state_dict().items()}
@@ -142,10 +163,13 @@ class PhaseRun:
         x = self.job.augment(rows.gather(index) if x is None else x, self.recipe)
         batch = Batch(x, rows.y[index], index, rows.weight[index], self.epoch_number)
         self.optimizer.zero_grad(set_to_none=True)
-        with self._autocast():
+        with self._autocast(), distributed.whole_batch(self.world):
             result = self.module(batch)
         loss, active = result if isinstance(result, tuple) else (result, None)
         loss.backward()
+        if self.world.several:
+            distributed.add_gradients(self.module.parameters())
+            loss, active = distributed.add_step(loss, active)
         self._update(active)
         self.loss_sum.add_(loss.detach())
         # Once a loss is not finite the sum never is again: this counts the steps before.
@@ -211,33 +235,61 @@ class PhaseRun:
         self.module.train()
         self.module.begin_epoch(self.epoch, self.job)
         order = self._begin()
+        if self.world.several:
+            self._begin_alike()
         if self.program is None or self.program.outdated:
             with _precision(self.recipe.precision):
                 self.program = make_program(self)
         yield from self._train(order, self.program)
+        if self.world.several:
+            self._end_alike(order)
         clock.mark()
         due = bool(self.evaluate_every) and (self.epoch + 1) % self.evaluate_every == 0
         with _precision(self.recipe.precision):
             reading = self.program.look(due)
         while not reading.ready:
             yield reading
-        metrics = self._take(reading.read(), len(order), due)
+        # Ranks that draw samples when they evaluate see other numbers: the first one's decide when to stop.
+        metrics = self._take(distributed.from_first(reading.read()), len(order), due)
         self.epoch += 1
         metrics |= clock.read()
         self.history.append(metrics)
         return metrics
 
     def _begin(self) -> Tensor:
-        """Shuffle; the whole order goes to the device at once. Returns it as `(steps, batch)`, on the host."""
+        """Shuffle; the whole order goes to the device at once. Returns it as `(steps, batch)`, on the host.
+
+        Of several processes each has its part of every batch.
+        """
         self.epoch_number.fill_(self.epoch)
         self.loss_sum.zero_()
         self.good_steps.zero_()
         steps = min(self.steps_per_epoch, self.total_steps - self.epoch * self.steps_per_epoch)
         order = self.rows[torch.randperm(len(self.rows))[: steps * self.batch_size]].view(steps, -1)
+        if self.world.several:
+            order = order[:, self.part].contiguous()
         if self.order.is_cuda:
             order = order.pin_memory()
         self.order[:steps].copy_(order, non_blocking=True)
         return order
+
+    def _begin_alike(self) -> None:
+        """What `begin_epoch` left behind is the first process's; from here on each one draws for its own rows."""
+        distributed.broadcast(self.module.buffers())
+        if self.lane is not None and not self.world.first:
+            key = (self.job.seed, "epoch", self.number, self.epoch, "process", self.world.rank)
+            distributed.own_draws(self.lane.random, self.job.device, *key)
+
+    def _end_alike(self, order: Tensor) -> None:
+        """Buffers, and what the moving average has of them: the state of each row is that of who saw it."""
+        mine = order.reshape(-1).to(self.job.device)
+        for name, buffer in self.module.named_buffers():
+            averaged = None if self.average is None else self.average.get(name)
+            for tensor in (buffer, averaged):
+                if tensor is not None and name in self.per_example:
+                    distributed.merge_rows(tensor, mine)
+                elif tensor is not None:
+                    distributed.broadcast([tensor])
 
     def _train(self, order: Tensor, program: Program) -> Iterator[Pending | None]:
         if self.job.train.resident:
@@ -617,12 +669,13 @@ class Training:
             yield
 
     def _refuse_diverged(self) -> None:
-        where = self.folder.divergence if self.folder else None
+        where = distributed.from_first(self.folder.divergence if self.folder else None)
         if where is not None:
             raise DivergedError(**where)
 
     def _phase(self, phase: Phase, number: int) -> Generator[Epoch | Pending | None, None, History]:
-        stored = self.folder.finished_phase(number) if self.folder else None
+        # Of several processes the first one has the folder, and tells the others what is in it.
+        stored = distributed.from_first(self.folder.finished_phase(number) if self.folder else None)
         if stored is not None:
             with self.lane.active():
                 phase.module.to(self.job.device).load_state_dict(stored["module"])
@@ -630,7 +683,7 @@ class Training:
             return stored["history"]
         with self._seeded("phase", number, "set-up"):
             run = PhaseRun(phase, self.job, number, self.evidence, self.evaluate_every, self.lane)
-            state = self.folder.current(number) if self.folder else None
+            state = distributed.from_first(self.folder.current(number) if self.folder else None)
             if state is not None:
                 run.load(state)
         while not run.done:
