@@ -213,3 +213,20 @@ def test_closing_it_frees_every_run(context, monkeypatch):
     assert len(_alive(results)) == 2
     events.close()
     assert not _alive(results)
+
+
+def test_how_many_fit_is_found_out_once_a_kind(context, monkeypatch):
+    asked = []
+    monkeypatch.setattr(local, "_on_gpu", lambda device: True)
+    monkeypatch.setattr(local, "_fitting", lambda settings, context: asked.append(settings.method) or 5)
+    engine = build("local")
+    runs = [TINY.replace(seed=seed) for seed in range(7)]
+    assert [engine.width(runs, context), engine.width(runs[:3], context), engine.width([], context)] == [
+        5,
+        3,
+        1,
+    ]
+    engine.width([TINY.replace(method="gce")], context)
+    assert asked == ["ce", "gce"]
+    monkeypatch.undo()
+    assert build("local", workers=9).width(runs, context) == 7

@@ -43,13 +43,21 @@ class LocalEngine(Engine):
 
     def __init__(self, workers: int | None = None) -> None:
         self.workers = workers
+        # Found out by making a run, so once is enough.
+        self._fits: dict[str, int] = {}
 
     def width(self, todo: Sequence[RunSettings], context: Context) -> int:
         if self.workers is not None:
             return max(1, min(self.workers, len(todo)))
         if _on_gpu(context.device):
-            return max(1, min(SIDE_BY_SIDE, len(todo), _fitting(todo[0], context) if todo else 1))
+            return max(1, min(SIDE_BY_SIDE, len(todo), self._fitting(todo[0], context) if todo else 1))
         return max(1, min(memory.cores(), memory.available() // RUN_BYTES, len(todo)))
+
+    def _fitting(self, settings: RunSettings, context: Context) -> int:
+        kind = repr((settings.data, settings.network, settings.method, settings.recipe))
+        if kind not in self._fits:
+            self._fits[kind] = _fitting(settings, context)
+        return self._fits[kind]
 
     def run(self, todo: Sequence[RunSettings], context: Context) -> Generator[Event, None, None]:
         width = self.width(todo, context)
