@@ -461,7 +461,10 @@ _COMMON = (
     "Forward trains its first network for as long as the second one, which starts anew; a row of T comes from "
     "the example at the 97th percentile of that class's probability.",
 )
-_TF32 = "Products of matrices are in TF32 on a GPU, sums and weights in float32."
+_TF32 = (
+    "Products of matrices are in TF32 on a GPU, sums and weights in float32: our choice, for its speed; the paper "
+    "does not say."
+)
 _MNIST_NOTES = (
     "LeNet-5 with ReLU and 6, 16 and 120 filters of 5x5 and a dense layer of 84, Glorot weights; Adam with eps "
     "1e-7 (the authors' code); pixels in [0, 1].",
