@@ -120,13 +120,14 @@ def deep(n_convolutions):
 
 def test_compiling_is_for_long_runs_of_deep_networks_and_never_for_fp32(monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: object())
-    assert compiling_pays(deep(20), 13_500_000, "bf16")
-    assert compiling_pays(deep(20), 13_500_000, "tf32")
-    assert not compiling_pays(deep(20), 13_500_000, "fp32")
-    assert not compiling_pays(deep(20), 100_000, "bf16")
-    assert not compiling_pays(deep(3), 13_500_000, "bf16")
+    assert compiling_pays(13_500_000, "bf16", deep(20))
+    assert compiling_pays(13_500_000, "tf32", deep(20))
+    assert not compiling_pays(13_500_000, "fp32", deep(20))
+    assert not compiling_pays(100_000, "bf16", deep(20))
+    assert not compiling_pays(13_500_000, "bf16", deep(3))
+    assert compiling_pays(13_500_000, "bf16")
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    assert not compiling_pays(deep(20), 13_500_000, "bf16")
+    assert not compiling_pays(13_500_000, "bf16", deep(20))
 
 
 def test_compiled_networks_are_as_they_were_afterwards(monkeypatch):

@@ -113,23 +113,28 @@ def make_run(
 ) -> Run:
     """The run that settings stand for, ready to train; its data are loaded unless they are handed over."""
     from noisegate import methods
+    from noisegate.training.capture import compiling_pays
     from noisegate.training.recipe import Recipe
-    from noisegate.training.run import Run
+    from noisegate.training.run import Run, resolve_device
 
     data = load_data(settings, root) if data is None else data
     params = dict(settings.params)
     if params.get("noise_rate") == "known":
         params["noise_rate"] = known_rate(data)
+    recipe, on = Recipe.from_dict(settings.recipe), resolve_device(device)
+    images = recipe.total_steps(len(data.train) // recipe.batch_size) * recipe.batch_size
+    compiled = on.type == "cuda" and compiling_pays(images, recipe.precision)
     return Run(
         data,
         methods.get(settings.method, **params),
         _network(settings, root),
-        Recipe.from_dict(settings.recipe),
+        recipe,
         settings.seed,
-        device,
+        on,
         folder=checkpoint,
         evaluate_every=settings.evaluate_every,
         evidence=settings.evidence,
+        execution="compiled" if compiled else "auto",
     )
 
 

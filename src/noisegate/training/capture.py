@@ -117,10 +117,16 @@ class Lane:
     @contextlib.contextmanager
     def active(self) -> Iterator[None]:
         """Inside, random numbers come from this run's state and GPU work goes to its stream."""
-        with self.random.active(), contextlib.ExitStack() as stack:
-            if self.stream is not None:
-                stack.enter_context(torch.cuda.device(self.stream.device))
-                stack.enter_context(torch.cuda.stream(self.stream))
+        with self.random.active(), self.on_stream():
+            yield
+
+    @contextlib.contextmanager
+    def on_stream(self) -> Iterator[None]:
+        """Inside, GPU work goes to this run's stream; random numbers are the caller's business."""
+        if self.stream is None:
+            yield
+            return
+        with torch.cuda.device(self.stream.device), torch.cuda.stream(self.stream):
             yield
 
     def open(self) -> None:
@@ -142,13 +148,13 @@ class Lane:
             self.execution = "eager"
             return ("eager",)
         compiled = self.execution == "compiled" or (
-            self.execution == "auto" and compiling_pays(module, images, precision)
+            self.execution == "auto" and compiling_pays(images, precision, module)
         )
         return ("compiled", "captured", "eager") if compiled else ("captured", "eager")
 
 
-def compiling_pays(module: nn.Module, images: int, precision: str) -> bool:
-    """Whether `torch.compile` earns its minute: bf16 or tf32, a deep convolutional network, a long run.
+def compiling_pays(images: int, precision: str, module: nn.Module | None = None) -> bool:
+    """Whether `torch.compile` earns its half minute: bf16 or tf32, a long run, a deep convolutional network.
 
     On one H200 it makes a captured step of WRN-28-2 about a quarter faster, and a LeNet's an eighth. It depends on
     settings alone, never on a clock, so the same run is always executed the same way; and fp32 is left as it is,
@@ -157,11 +163,16 @@ def compiling_pays(module: nn.Module, images: int, precision: str) -> bool:
     Parameters
     ----------
     images : int
-        Steps times batch size of the phase.
+        Steps times batch size.
+    precision : {"fp32", "tf32", "bf16"}
+    module : nn.Module, optional
+        What is trained. None: one of many runs of the same network in this process, which is compiled once, so
+        that it need not be deep.
     """
-    convolutions = sum(isinstance(layer, nn.Conv2d) for layer in module.modules())
-    long = images >= COMPILED_IMAGES and convolutions >= COMPILED_CONVOLUTIONS
-    return precision != "fp32" and long and importlib.util.find_spec("triton") is not None
+    if precision == "fp32" or images < COMPILED_IMAGES or importlib.util.find_spec("triton") is None:
+        return False
+    layers = [] if module is None else [m for m in module.modules() if isinstance(m, nn.Conv2d)]
+    return module is None or len(layers) >= COMPILED_CONVOLUTIONS
 
 
 @contextlib.contextmanager

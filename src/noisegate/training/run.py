@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import platform
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -262,6 +263,9 @@ def resolve_recipe(
 
 def resolve_device(device: str | torch.device) -> torch.device:
     """The device by name; "auto" is the GPU where there is one."""
+    if not torch.cuda.is_initialized():
+        # Read once, when a GPU is first used: streams of runs side by side that share a queue wait for each other.
+        os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
     try:

@@ -36,8 +36,10 @@ from noisegate.training.job import Job, Passes, read_given
 from noisegate.training.optimizers import build_optimizer, load_optimizer, state_tensors
 
 CHECKPOINT_SECONDS = 30.0
-#: Replays that one run is given before the next one's turn comes.
+#: Steps that one run is given before the next one's turn comes, and such slices that a GPU has before it at most:
+#: a driver whose queue is full makes the host wait, and with it every other run.
 SLICE = 16
+AHEAD = 4
 Evidence = Callable[[nn.Module, Any], dict[str, float]]
 #: What a run says between epochs: it was given some work (None), or there is something to wait for.
 Slices = Generator[Pending | None, None, dict[str, float]]
@@ -120,6 +122,8 @@ class PhaseRun:
         self.best_score, self.stale, self.epoch = -math.inf, 0, 0
         self.history: History = []
         self.program: Program | None = None
+        #: Whether the next piece may draw from the global random states; replays draw from their graph's own.
+        self.draws = True
         self._pairs: list[tuple[list[Tensor], list[Tensor]]] | None = None
 
     def _check(self) -> None:
@@ -292,22 +296,19 @@ class PhaseRun:
                     distributed.broadcast([tensor])
 
     def _train(self, order: Tensor, program: Program) -> Iterator[Pending | None]:
-        if self.job.train.resident:
-            for first in range(0, len(order), SLICE):
-                with _precision(self.recipe.precision):
-                    for _ in range(first, min(first + SLICE, len(order))):
-                        program.step(None)
-                yield None
-            return
-        given: deque[Pending] = deque()
-        for x in self.job.train.stream(order.unbind(0)):
+        rows, given = self.job.train, deque[Pending]()
+        inputs = iter(rows.stream(order.unbind(0))) if not rows.resident else itertools.repeat(None, len(order))
+        # Inputs from the host fill the memory while they wait: there each batch is a slice.
+        size, ahead = (SLICE, AHEAD) if rows.resident else (1, SLICE)
+        for first in range(0, len(order), size):
             with _precision(self.recipe.precision):
-                program.step(x)
+                for x in itertools.islice(inputs, size):
+                    program.step(x)
+            self.draws = not (program.captured and rows.resident and first + size < len(order))
             given.append(Pending(self.job.device))
-            # Not so far ahead of the GPU that the batches that wait fill the memory.
-            while len(given) > SLICE and not given[0].ready:
+            while len(given) > ahead and not given[0].ready:
                 yield given[0]
-            if len(given) > SLICE:
+            if len(given) > ahead:
                 given.popleft()
             yield None
 
@@ -435,6 +436,7 @@ class Program:
     """How a phase's steps and its looks at the end of an epoch are executed: eagerly, as they are written."""
 
     outdated = False
+    captured = False
 
     def __init__(self, run: PhaseRun) -> None:
         self.run = run
@@ -461,6 +463,8 @@ class CapturedProgram(Program):
     compiled : bool
         Compile the networks first.
     """
+
+    captured = True
 
     def __init__(self, run: PhaseRun, lane: Lane, compiled: bool) -> None:
         super().__init__(run)
@@ -717,7 +721,7 @@ class Training:
                 return run.run_epoch()
         slices = run.slices()
         while True:
-            with self.lane.active():
+            with self.lane.active() if run.draws else self.lane.on_stream():
                 try:
                     pending = next(slices)
                 except StopIteration as stop:

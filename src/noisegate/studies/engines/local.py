@@ -68,9 +68,9 @@ class LocalEngine(Engine):
 
 
 def _on_gpu(device: str) -> bool:
-    import torch
+    from noisegate.training.run import resolve_device
 
-    return device.startswith("cuda") or (device == "auto" and torch.cuda.is_available())
+    return resolve_device(device).type == "cuda"
 
 
 def _fitting(settings: RunSettings, context: Context) -> int:
