@@ -1,0 +1,201 @@
+"""The ledger of what was run on real data: results packed for the repository, and the tables of README.md.
+
+    python reproduction/ledger.py unpack DIR     puts every packed result into DIR, from where a study goes on:
+                                                 noisegate study run NAME --out DIR
+    python reproduction/ledger.py pack DIR       packs the finished runs in DIR, one archive a study and row
+    python reproduction/ledger.py write          writes the tables in README.md anew from the archives
+
+Results are kept as `noisegate study run` left them. Runs that belong to no cell of a study, because a setting of
+theirs was changed, are packed as STUDY-ROW-changed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import re
+import tarfile
+import tempfile
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from noisegate.studies import catalogue
+from noisegate.studies.report.table import CellRuns, Entry, build_table, gather
+from noisegate.studies.report.words import with_deviation
+from noisegate.studies.results import Results
+from noisegate.studies.store import Result, Store
+from noisegate.studies.study import Study, slug
+
+HERE = Path(__file__).parent
+ARCHIVES, README = HERE / "results", HERE / "README.md"
+#: What a run leaves that is worth keeping.
+KEPT = ("result.json", "arrays.safetensors", "failed.json")
+BLOCK = re.compile(r"(<!-- cells of ([\w-]+)( rows [\w,-]+)? -->\n).*?(<!-- end -->)", re.DOTALL)
+
+
+def unpack(folder: Path, archives: Path = ARCHIVES) -> int:
+    """Put the packed runs into a folder of results; returns how many there are. Runs that are there stay."""
+    Store(folder)
+    count = 0
+    for path in sorted(archives.glob("*.tar.xz")):
+        with tarfile.open(path) as archive:
+            for member in archive:
+                target = folder / "runs" / member.name
+                if member.isfile() and not target.exists():
+                    target.parent.mkdir(parents=True, exist_ok=True)
+                    target.write_bytes(archive.extractfile(member).read())  # type: ignore[union-attr]
+                    count += member.name.endswith("result.json")
+    return count
+
+
+def pack(folder: Path, archives: Path = ARCHIVES) -> dict[str, int]:
+    """Add the finished and failed runs of a folder to the archives; returns how many each one holds."""
+    with tempfile.TemporaryDirectory() as scratch:
+        whole = Path(scratch)
+        unpack(whole, archives)
+        for path in sorted((folder / "runs").glob("*/*")):
+            if path.name in KEPT:
+                target = whole / "runs" / path.parent.name / path.name
+                target.parent.mkdir(parents=True, exist_ok=True)
+                target.write_bytes(path.read_bytes())
+        groups = _groups(Store(whole))
+        for name, keys in groups.items():
+            _write_archive(archives / f"{name}.tar.xz", whole / "runs", sorted(keys))
+    return {name: len(keys) for name, keys in groups.items()}
+
+
+def _write_archive(path: Path, runs: Path, keys: Sequence[str]) -> None:
+    """The same runs always make the same file."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tarfile.open(path, "w:xz", preset=9) as archive:
+        for each in (each for key in keys for each in sorted((runs / key).iterdir())):
+            content = each.read_bytes()
+            member = tarfile.TarInfo(str(each.relative_to(runs)))
+            member.size = len(content)
+            archive.addfile(member, io.BytesIO(content))
+
+
+def _groups(store: Store) -> dict[str, list[str]]:
+    """The keys of all runs by archive: the first study that has the run, and its row there."""
+    places: dict[str, str] = {}
+    by_method: dict[tuple[str, str], str] = {}
+    for study in catalogue.studies().values():
+        results = Results(study, store)
+        for cell in study:
+            name = f"{study.name}-{slug(cell.row)}"
+            by_method.setdefault((cell.settings.data["name"], cell.settings.method), name)
+            for run in results.runs(cell):
+                places.setdefault(run.key, name)
+    groups: dict[str, list[str]] = defaultdict(list)
+    for path in sorted((store.folder / "runs").iterdir()):
+        result = store.result(path.name)
+        if path.name in places:
+            groups[places[path.name]].append(path.name)
+        elif result is not None:
+            kind = result.settings["data"]["name"], result.settings["method"]["name"]
+            groups[f"{by_method.get(kind, '-'.join(kind))}-changed"].append(path.name)
+    return dict(groups)
+
+
+# The tables.
+
+
+def gpu_seconds(results: Sequence[Result]) -> float:
+    """What the training of runs took: the time of their epochs over the number of runs beside each other."""
+    epochs = ((e["seconds"] / r.about["beside"]) for r in results for phase in r.history for e in phase)
+    return sum(epochs)
+
+
+def table(study: Study, store: Store, rows: Sequence[str] = ()) -> list[str]:
+    """Every cell that was run, as lines of Markdown."""
+    cells = [of for of in gather(Results(study, store)) if of.results or of.failures]
+    cells = [of for of in cells if not rows or slug(of.cell.row) in rows]
+    if not cells:
+        return ["Not run yet.", ""]
+    entries = build_table(study, cells).entries
+    lines = [
+        "| method | column | paper | ours | n | difference, sd | GPU s | epoch by noisy validation | single runs |",
+        "|---|---|---|---|---|---|---|---|---|",
+        *(_line(entry) for entry in entries),
+        "",
+        *_about(cells),
+    ]
+    return [*lines, ""]
+
+
+def _line(entry: Entry) -> str:
+    of, value = entry.of, entry.value
+    paper, ours = entry.paper, "-"
+    if entry.mean is not None:
+        ours = with_deviation(entry.mean, entry.std, value)
+    failed = ", ".join(f"{count} {how}" for how, count in of.failed.items())
+    return "| " + " | ".join(
+        (
+            of.cell.row,
+            of.cell.column,
+            "-" if paper is None else with_deviation(paper.mean, paper.std, value),
+            ours,
+            f"{entry.n}{f' ({failed})' if failed else ''}",
+            "-" if entry.difference is None else _difference(entry.difference),
+            f"{gpu_seconds(of.results):.0f}",
+            _chosen(of),
+            " ".join(f"{entry.samples[seed]:.1f}" for seed in sorted(entry.samples)),
+        )
+    ) + " |"
+
+
+def _difference(number: float) -> str:
+    return f"**{number:+.1f}**" if abs(number) > 2 else f"{number:+.1f}"
+
+
+def _chosen(of: CellRuns) -> str:
+    values = list(of.values("test_accuracy_best_validation", 100.0).values())
+    if not values:
+        return "-"
+    mean = sum(values) / len(values)
+    deviation = (sum((v - mean) ** 2 for v in values) / (len(values) - 1)) ** 0.5 if len(values) > 1 else 0.0
+    return f"{mean:.2f} ± {deviation:.2f}"
+
+
+def _about(cells: Sequence[CellRuns]) -> Iterator[str]:
+    results = [result for of in cells for result in of.results]
+    versions = {", ".join(f"{k} {v}" for k, v in r.about["versions"].items()) for r in results}
+    hardware = {r.about["hardware"] for r in results}
+    yield (
+        f"{len(results)} runs, {gpu_seconds(results):,.0f} s; {'; '.join(sorted(hardware))}; "
+        f"noisegate {', '.join(sorted({r.about['noisegate'] for r in results}))}, {'; '.join(sorted(versions))}."
+    )
+
+
+def written(text: str, store: Store) -> str:
+    """README's text with its tables made anew."""
+
+    def block(match: re.Match[str]) -> str:
+        rows = (match[3] or "").removeprefix(" rows ").split(",")
+        study = catalogue.get(match[2])
+        return match[1] + "\n".join(["", *table(study, store, [row for row in rows if row])]) + "\n" + match[4]
+
+    return BLOCK.sub(block, text)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])  # type: ignore[union-attr]
+    commands = parser.add_subparsers(dest="command", required=True)
+    for name in ("unpack", "pack"):
+        commands.add_parser(name).add_argument("folder", type=Path)
+    commands.add_parser("write")
+    arguments = parser.parse_args()
+    if arguments.command == "unpack":
+        print(f"{unpack(arguments.folder)} runs were added to {arguments.folder}")
+    elif arguments.command == "pack":
+        for name, count in pack(arguments.folder).items():
+            print(f"{name}: {count} runs")
+    else:
+        with tempfile.TemporaryDirectory() as scratch:
+            unpack(Path(scratch))
+            README.write_text(written(README.read_text(), Store(scratch)))
+
+
+if __name__ == "__main__":
+    main()
