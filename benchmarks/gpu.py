@@ -51,7 +51,7 @@ MNIST = {
 }
 IMAGENET = {"optimizer": "nesterov", "lr": 1e-4, "batch_size": 128, "flip": True, "precision": "bf16"}
 #: Seconds for which runs side by side are watched; their epochs are so many that none ends before.
-WINDOW, MANY = 6.0, 300
+WINDOW, MANY = 8.0, 300
 Maker = Callable[[], Run]
 _data: dict[Any, Dataset] = {}
 
@@ -100,27 +100,35 @@ def alone(make: Maker, n_rows: int, batch: int) -> dict[str, float]:
 
 
 def together(makers: list[Maker], n_rows: int, batch: int) -> dict[str, float]:
-    """Images per second of several runs, for some seconds from the moment at which all have ended an epoch."""
-    started, busy, images_seen = time.perf_counter(), 0.0, 0
-    counts, begun, now = dict.fromkeys(range(len(makers)), 0), 0.0, 0.0
+    """Images per second of several runs: the sum of each one's rate between ends of its own epochs.
+
+    They are watched for some seconds from the moment at which all have ended an epoch. Runs that started together
+    end their epochs together, so counting epochs over the seconds would be off by up to one epoch of all.
+    """
+    started, busy, begun, now = time.perf_counter(), 0.0, 0.0, 0.0
+    ends: dict[int, list[float]] = {number: [] for number in range(len(makers))}
     running = side_by_side(makers, len(makers))
     for number, _, what in running:
         if not isinstance(what, Epoch):
             raise RuntimeError(f"run {number} ended before the measurement did: {what!r}")
-        counts[number] += 1
         now = time.perf_counter()
-        if begun:
-            images_seen += n_rows // batch * batch
-            if now - begun > WINDOW:
+        if not begun:
+            ends[number] = [now]
+            if all(ends.values()):
+                begun, busy = now, time.process_time()
+        else:
+            ends[number].append(now)
+            if now - begun > WINDOW and min(map(len, ends.values())) > 1:
                 break
-        elif all(counts.values()):
-            begun, busy = now, time.process_time()
+    busy = (time.process_time() - busy) / (now - begun)
     running.close()  # type: ignore[attr-defined]
     torch.cuda.synchronize()
+    rates = [(len(times) - 1) / (times[-1] - times[0]) for times in ends.values()]
     return {
-        "images_per_second": images_seen / (now - begun),
+        "images_per_second": n_rows // batch * batch * sum(rates),
+        "seconds": now - begun,
         "first_epoch_s": begun - started,
-        "host_busy": (time.process_time() - busy) / (now - begun),
+        "host_busy": busy,
     }
 
 

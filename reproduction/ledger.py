@@ -130,19 +130,23 @@ def _line(entry: Entry) -> str:
     if entry.mean is not None:
         ours = with_deviation(entry.mean, entry.std, value)
     failed = ", ".join(f"{count} {how}" for how, count in of.failed.items())
-    return "| " + " | ".join(
-        (
-            of.cell.row,
-            of.cell.column,
-            "-" if paper is None else with_deviation(paper.mean, paper.std, value),
-            ours,
-            f"{entry.n}{f' ({failed})' if failed else ''}",
-            "-" if entry.difference is None else _difference(entry.difference),
-            f"{gpu_seconds(of.results):.0f}",
-            _chosen(of),
-            " ".join(f"{entry.samples[seed]:.1f}" for seed in sorted(entry.samples)),
+    return (
+        "| "
+        + " | ".join(
+            (
+                of.cell.row,
+                of.cell.column,
+                "-" if paper is None else with_deviation(paper.mean, paper.std, value),
+                ours,
+                f"{entry.n}{f' ({failed})' if failed else ''}",
+                "-" if entry.difference is None else _difference(entry.difference),
+                f"{gpu_seconds(of.results):.0f}",
+                _chosen(of),
+                " ".join(f"{entry.samples[seed]:.1f}" for seed in sorted(entry.samples)),
+            )
         )
-    ) + " |"
+        + " |"
+    )
 
 
 def _difference(number: float) -> str:
@@ -174,7 +178,9 @@ def written(text: str, store: Store) -> str:
     def block(match: re.Match[str]) -> str:
         rows = (match[3] or "").removeprefix(" rows ").split(",")
         study = catalogue.get(match[2])
-        return match[1] + "\n".join(["", *table(study, store, [row for row in rows if row])]) + "\n" + match[4]
+        return (
+            match[1] + "\n".join(["", *table(study, store, [row for row in rows if row])]) + "\n" + match[4]
+        )
 
     return BLOCK.sub(block, text)
 

@@ -41,10 +41,23 @@ def test_gives_a_flat_vector_that_ends_in_the_head(case, n_outputs, seeded):
     with torch.no_grad():
         outputs = network(x)
     assert outputs.shape == (3, n_outputs)
-    assert type(network.head) is nn.Linear
+    assert isinstance(network.head, nn.Linear)
     assert network.head.out_features == n_outputs
     assert outputs is seen[0]
     assert networks.find_head(network, n_outputs) is network.head
+
+
+def test_outputs_have_all_their_digits_under_autocast(case, seeded):
+    name, shape = case
+    network = seeded(name, shape, 7).eval()
+    seen: list[torch.Tensor] = []
+    network.head.register_forward_hook(lambda module, inputs, outputs: seen.append(inputs[0]))
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+        outputs = network(torch.rand(3, *shape, generator=torch.Generator().manual_seed(0)))
+    wanted = torch.nn.functional.linear(seen[0].float(), network.head.weight, network.head.bias)
+    assert outputs.dtype == torch.float32
+    assert torch.equal(outputs, wanted)
+    assert networks.build(name, shape, 7).double()(torch.rand(2, *shape).double()).dtype == torch.float64
 
 
 def test_every_parameter_has_a_gradient(case, seeded):
@@ -91,6 +104,14 @@ def test_a_captured_graph_has_no_branch_on_data(case, seeded):
     x = torch.rand(2, *shape)
     with torch.no_grad():
         assert graph(x).shape == (2, 3)
+
+
+@pytest.mark.parametrize("name", ["mlp", "lenet5", "wrn-10-1"])
+def test_compiles_as_one_graph_under_autocast(name, seeded):
+    network, x = seeded(name, SHAPES[name], 3), torch.rand(4, *SHAPES[name])
+    compiled = torch.compile(network, backend="eager", fullgraph=True, dynamic=False)
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+        torch.testing.assert_close(compiled(x), network(x))
 
 
 @pytest.mark.parametrize(

@@ -2,9 +2,22 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor, nn
 
 from noisegate.errors import InputError
+
+
+class Head(nn.Linear):
+    """A network's last layer, in the precision of its weights also under autocast.
+
+    An objective reads likelihoods off these outputs: eight bits of a mean and its scale would not do.
+    """
+
+    def forward(self, x: Tensor) -> Tensor:
+        # Not x.device.type: a symbolic trace knows no device.
+        with torch.autocast("cuda" if torch.is_autocast_enabled("cuda") else "cpu", enabled=False):
+            return super().forward(x.to(self.weight.dtype))
 
 
 def image_shape(network: str, input_shape: tuple[int, ...], smallest: int = 1) -> tuple[int, int, int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from noisegate.networks._layers import global_average, image_shape, init_glorot_
+from noisegate.networks._layers import Head, global_average, image_shape, init_glorot_
 
 
 class CNN9(nn.Module):
@@ -33,7 +33,7 @@ class CNN9(nn.Module):
             nn.Dropout(0.25),
             *_stage(256, 512, 256, 128),
         )
-        self.head = nn.Linear(128, n_outputs)
+        self.head = Head(128, n_outputs)
         init_glorot_(self)
 
     def forward(self, x: Tensor) -> Tensor:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from noisegate.networks._layers import image_shape, init_glorot_
+from noisegate.networks._layers import Head, image_shape, init_glorot_
 
 
 class LeNet5(nn.Module):
@@ -35,7 +35,7 @@ class LeNet5(nn.Module):
             nn.Linear(120 * (height // 4) * (width // 4), 84),
             nn.ReLU(inplace=True),
         )
-        self.head = nn.Linear(84, n_outputs)
+        self.head = Head(84, n_outputs)
         init_glorot_(self)
 
     def forward(self, x: Tensor) -> Tensor:

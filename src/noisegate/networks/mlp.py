@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from torch import Tensor, nn
 
 from noisegate.errors import InputError
-from noisegate.networks._layers import init_glorot_
+from noisegate.networks._layers import Head, init_glorot_
 
 
 class MLP(nn.Module):
@@ -40,7 +40,7 @@ class MLP(nn.Module):
         for n_in, n_out in itertools.pairwise(widths):
             layers += [nn.Linear(n_in, n_out), nn.ReLU(inplace=True)]
         self.body = nn.Sequential(*layers)
-        self.head = nn.Linear(widths[-1], n_outputs)
+        self.head = Head(widths[-1], n_outputs)
         init_glorot_(self)
 
     def forward(self, x: Tensor) -> Tensor:

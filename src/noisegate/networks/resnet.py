@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from noisegate.errors import InputError
-from noisegate.networks._layers import conv, global_average, image_shape, init_he_
+from noisegate.networks._layers import Head, conv, global_average, image_shape, init_he_
 
 Stem = Literal["cifar", "imagenet"]
 
@@ -58,7 +58,7 @@ class ResNet(nn.Module):
                 layers.append(block(n_in, 64 << stage, 2 if stage and not i else 1))
                 n_in = (64 << stage) * block.expansion
         self.body = nn.Sequential(*layers)
-        self.head = nn.Linear(n_in, n_outputs)
+        self.head = Head(n_in, n_outputs)
         init_he_(self)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -140,7 +140,7 @@ class CifarResNet(nn.Module):
                 layers.append(_PlainShortcut(n_in, width))
                 n_in = width
         self.body = nn.Sequential(*layers)
-        self.head = nn.Linear(64, n_outputs)
+        self.head = Head(64, n_outputs)
         init_he_(self)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -182,7 +182,7 @@ class ResNetV2(nn.Module):
                 n_in = 256 << stage
         layers += [nn.BatchNorm2d(n_in), nn.ReLU(inplace=True)]
         self.body = nn.Sequential(*layers)
-        self.head = nn.Linear(n_in, n_outputs)
+        self.head = Head(n_in, n_outputs)
         init_he_(self)
 
     def forward(self, x: Tensor) -> Tensor:

@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from noisegate.errors import InputError
-from noisegate.networks._layers import conv, global_average, image_shape, init_he_
+from noisegate.networks._layers import Head, conv, global_average, image_shape, init_he_
 
 
 class WideResNet(nn.Module):
@@ -33,7 +33,7 @@ class WideResNet(nn.Module):
                 n_in = width
         layers += [nn.BatchNorm2d(n_in), nn.ReLU(inplace=True)]
         self.body = nn.Sequential(*layers)
-        self.head = nn.Linear(n_in, n_outputs)
+        self.head = Head(n_in, n_outputs)
         init_he_(self)
 
     def forward(self, x: Tensor) -> Tensor:

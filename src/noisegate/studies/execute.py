@@ -238,6 +238,8 @@ class Execution:
         metrics = finite({**fitted.metrics, **numbers})
         metrics |= accuracies(history[-1], self.settings.recipe) if history and history[-1] else {}
         wrong = train.wrong
+        # A run that went on from a checkpoint knows the time before it by its epochs.
+        trained = sum(epoch["seconds"] for phase in fitted.history for epoch in phase)
         return {
             "format": FORMAT,
             "noisegate": fitted.record["identity"]["noisegate"],
@@ -255,8 +257,8 @@ class Execution:
             "hardware": fitted.record["hardware"],
             "device": str(next(fitted.network.parameters()).device),
             # From start to end; and its share of the training time, where others were beside it.
-            "seconds": time.perf_counter() - self.started,
-            "own_seconds": self.run.seconds,
+            "seconds": max(time.perf_counter() - self.started, trained),
+            "own_seconds": max(self.run.seconds, trained / self.beside),
             "beside": self.beside,
             "train_seconds": sum(e.get("train_seconds", 0.0) for phase in history for e in phase),
             "peak_memory": peak(self.device),
