@@ -102,9 +102,9 @@ def _groups(store: Store) -> dict[str, list[str]]:
 
 
 def gpu_seconds(results: Sequence[Result]) -> float:
-    """What the training of runs took: the time of their epochs over the number of runs beside each other."""
-    epochs = ((e["seconds"] / r.about["beside"]) for r in results for phase in r.history for e in phase)
-    return sum(epochs)
+    """What runs took: each one's share of the time, or of a resumed one that of all its epochs if it is more."""
+    epochs = [sum(e["seconds"] for phase in r.history for e in phase) for r in results]
+    return sum(max(r.own_seconds, e / r.about["beside"]) for r, e in zip(results, epochs, strict=True))
 
 
 def table(study: Study, store: Store, rows: Sequence[str] = ()) -> list[str]:

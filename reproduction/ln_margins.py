@@ -1,0 +1,131 @@
+"""Why single seeds of LN lose on MNIST with 40 % asymmetric noise: where its means lie, epoch by epoch.
+
+    python reproduction/ln_margins.py --root DATA     trains one run of the study, writes ln_margins.json and .png
+    python reproduction/ln_margins.py --draw          draws ln_margins.png anew from ln_margins.json
+
+For test images of each class a that the noise turns into b (7 > 1, 2 > 7, 3 > 8, 5 <> 6): the median of
+mu_a - mu_b, which decides between the two; how far mu is from the line through the two targets; the scale along
+that line, s = lambda + |c|^2; and |cos| of the angle between c and the line. Labels a with probability p = 1 - rate
+and b otherwise have their most likely mean at mu_a - mu_b = (2 p - 1) tau C.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from noisegate.noise.synthetic import MAPPINGS
+from noisegate.studies import catalogue
+from noisegate.studies.execute import make_run
+from noisegate.training.run import Run
+
+HERE = Path(__file__).parent
+FOUND, PICTURE = HERE / "ln_margins.json", HERE / "ln_margins.png"
+RATE = 0.4
+
+
+class Margins:
+    """Looks at a network after each epoch, like the evidence of a run.
+
+    Parameters
+    ----------
+    run : Run
+    pairs : dict of int to int
+        The class that each class is taken for.
+    """
+
+    def __init__(self, run: Run, pairs: dict[int, int]) -> None:
+        test = run.data.test
+        assert test is not None
+        self.x, self.y = torch.as_tensor(test.x).to(run.device), torch.as_tensor(test.y).to(run.device)
+        self.pairs = pairs
+
+    @torch.no_grad()
+    def __call__(self, network: torch.nn.Module, objective: Any) -> dict[str, float]:
+        network.eval()
+        outputs = torch.cat([network(x) for x in self.x.split(1000)])
+        network.train()
+        mu, c = (part.double() for part in objective.split(outputs))
+        found = {"test_accuracy": float((mu.argmax(1) == self.y).double().mean())}
+        for a, b in self.pairs.items():
+            rows = self.y == a
+            m, k = mu[rows], c[rows]
+            line = torch.zeros(m.shape[1], dtype=m.dtype, device=m.device)
+            line[a], line[b] = 2**-0.5, -(2**-0.5)
+            middle = torch.zeros_like(line)
+            middle[a] = middle[b] = objective.target / 2
+            off = m - middle
+            off = off - (off @ line)[:, None] * line
+            length = k.norm(dim=1)
+            found |= {
+                f"margin_{a}": float((m[:, a] - m[:, b]).median()),
+                f"off_line_{a}": float(off.norm(dim=1).median()),
+                f"scale_{a}": float((objective.min_scale + length.square()).median()),
+                f"cosine_{a}": float(((k @ line).abs() / length).median()),
+                f"right_{a}": float((m.argmax(1) == a).double().mean()),
+            }
+        return found
+
+
+def measure(seed: int, device: str, root: str | None) -> dict[str, Any]:
+    """Train the run of the study that has this seed."""
+    study = catalogue.get("ln-table1-mnist")
+    cell = next(c for c in study if c.row == "LN" and c.column == f"Asymmetric {RATE:.0%}")
+    pairs = dict(MAPPINGS["mnist"])
+    with make_run(cell.settings.replace(seed=seed), device, root) as run:
+        run._training.evidence = Margins(run, pairs)
+        for epoch in run:
+            print(epoch.epoch, {k: round(v, 3) for k, v in epoch.metrics.items()}, flush=True)
+        history = run.fitted.history[0]
+        about = {"device": run.record["hardware"], "torch": run.record["versions"]["torch"]}
+        target = run.fitted.objective.target  # type: ignore[attr-defined]
+    return {"seed": seed, "pairs": pairs, "target": target, "rate": RATE, **about, "history": history}
+
+
+def draw(found: dict[str, Any]) -> None:
+    """Margins, accuracy, and distances from the line against epochs."""
+    import matplotlib
+
+    matplotlib.use("agg")
+    from matplotlib import pyplot as plt
+
+    history = found["history"]
+    epochs = range(1, len(history) + 1)
+    figure, axes = plt.subplots(1, 3, figsize=(12, 3.6), constrained_layout=True)
+    for colour, (a, b) in zip(plt.get_cmap("tab10").colors, found["pairs"].items(), strict=False):
+        for axis, name in zip(axes[:2], ("margin", "off_line"), strict=True):
+            axis.plot(epochs, [e[f"{name}_{a}"] for e in history], color=colour, label=f"{a} taken for {b}")
+    wanted = (1 - 2 * found["rate"]) * found["target"]
+    axes[0].axhline(wanted, color="black", linestyle="--", linewidth=1, label="most likely")
+    axes[0].axhline(0, color="black", linewidth=0.5)
+    axes[0].set_title("μ of the right minus μ of the confused class")
+    axes[0].legend(fontsize=7)
+    axes[1].set_title("distance of μ from the line")
+    axes[1].set_yscale("log")
+    axes[2].plot(epochs, [100 * e["test_accuracy"] for e in history], color="black")
+    axes[2].set_title("test accuracy, %")
+    for axis in axes:
+        axis.set_xlabel("epoch")
+        axis.spines[["top", "right"]].set_visible(False)
+    figure.savefig(PICTURE, dpi=110)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])  # type: ignore[union-attr]
+    parser.add_argument("--seed", type=int, default=4)
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--root")
+    parser.add_argument("--draw", action="store_true")
+    arguments = parser.parse_args()
+    if not arguments.draw:
+        found = measure(arguments.seed, arguments.device, arguments.root)
+        FOUND.write_text(json.dumps(found, indent=1) + "\n")
+    draw(json.loads(FOUND.read_text()))
+
+
+if __name__ == "__main__":
+    main()
