@@ -260,6 +260,7 @@ class Smoke:
                 recipe=small,
                 noise=settings.noise or self.noise,
                 rows=self.rows,
+                evaluate_every=min(settings.evaluate_every, 1),
                 validation=0.1 if isinstance(held, int | str) else held,
             )
         return settings if self.change is None else self.change(settings)

@@ -59,6 +59,7 @@ CIFAR10 = RunSettings(
     data={"name": "cifar10"},
     method="ce",
     network="wrn-28-2",
+    evaluate_every=5,
     recipe={
         **{"epochs": 300, "batch_size": 128, "optimizer": "nesterov", "momentum": 0.9, "lr": 0.01},
         **{"weight_decay": 5e-4, "crop": 2, "flip": True, "precision": "bf16"},
@@ -355,7 +356,7 @@ def evolution_cells() -> tuple[Cell, ...]:
             row=row,
             column=column.label,
             settings=method_settings(column.settings, row, choices[row][column.label]).replace(
-                evidence=("test", "train", "validation")
+                evidence=("test", "train", "validation"), evaluate_every=1
             ),
         )
         for row in ("Het-τ-Σ_full", "LN")
