@@ -58,6 +58,37 @@ def test_the_time_left_follows_the_pace(tiny, monkeypatch):
     assert board.left() == pytest.approx(30.0)
 
 
+def test_the_time_left_counts_runs_under_way(tiny, monkeypatch):
+    """Sixteen beside each other: after half of their epochs half of the time is over, though none has ended."""
+    now = [0.0]
+    monkeypatch.setattr("time.monotonic", lambda: now[0])
+    board = Board("tiny", total=32, seconds=77.0, stream=io.StringIO())
+    runs = [tiny.replace(seed=seed) for seed in range(16)]
+    for run in runs:
+        board(Event("started", run))
+    assert board.left() == 77.0
+    now[0] = 50.0
+    for run in runs:
+        board(Event("epoch", run, progress=progress(5) | {"epoch": 0}))
+        board(Event("epoch", run, progress=progress(5)))
+    assert board.left() == pytest.approx(150.0)
+    now[0] = 100.0
+    for run in runs:
+        board(Event("finished", run))
+    assert board.left() == pytest.approx(100.0)
+
+
+def test_the_time_left_knows_of_resumed_runs(tiny, monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr("time.monotonic", lambda: now[0])
+    board = Board("tiny", total=2, stream=io.StringIO())
+    board(Event("epoch", tiny, progress=progress(8)))
+    now[0] = 10.0
+    board(Event("finished", tiny))
+    # A fifth of a run took ten seconds, so a whole one takes fifty.
+    assert board.left() == pytest.approx(50.0)
+
+
 def test_a_busy_run_is_not_counted(tiny):
     board = Board("tiny", total=5, stream=io.StringIO())
     board(Event("busy", tiny))

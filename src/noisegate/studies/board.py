@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 #: Running runs the table shows at most.
 SHOWN = 20
+#: Runs' worth of work after which the pace says more than a guess.
+ENOUGH = 0.1
 
 
 def clock(seconds: float) -> str:
@@ -58,7 +60,9 @@ class Board:
         self.stream = sys.stderr if stream is None else stream
         self.running: dict[str, tuple[Event, float]] = {}
         self.trouble: list[str] = []
-        self._guess, self._began, self._finished = seconds, time.monotonic(), 0
+        self._guess, self._began, self._work = seconds, time.monotonic(), 0.0
+        # Where runs were when they were first heard of: those that go on from a checkpoint began in the middle.
+        self._first: dict[str, float] = {}
         self._live: Any = None
 
     def __enter__(self) -> Board:
@@ -83,6 +87,8 @@ class Board:
         started = self.running.get(event.run.key, (event, time.monotonic()))[1]
         if not event.final:
             self.running[event.run.key] = (event, started)
+            if event.progress:
+                self._first.setdefault(event.run.key, _share(event))
         else:
             self.running.pop(event.run.key, None)
             self._count(event, time.monotonic() - started)
@@ -94,7 +100,7 @@ class Board:
     def _count(self, event: Event, seconds: float) -> None:
         if event.kind == "busy":
             return
-        self._finished += 1
+        self._work += 1.0 - self._first.get(event.run.key, 0.0)
         if event.kind == "finished":
             self.done += 1
             self._line(f"{event.run.label}: done in {clock(seconds)}")
@@ -110,11 +116,16 @@ class Board:
             print(f"[{self.done + self.failed}/{self.total}] {text}{rest}", file=self.stream, flush=True)
 
     def left(self) -> float | None:
-        """Seconds left, by the pace so far, or by the estimate it was given."""
-        remaining = max(0, self.total - self.done - self.failed)
-        if self._finished:
-            return (time.monotonic() - self._began) / self._finished * remaining
-        return self._guess
+        """Seconds left, by the pace so far, or by the estimate it was given.
+
+        Runs under way count by their epochs: of many beside each other none may have ended for a long time.
+        """
+        shares = {key: _share(event) for key, (event, _) in self.running.items()}
+        worked = self._work + sum(max(0.0, shares[key] - self._first.get(key, 0.0)) for key in shares)
+        remaining = max(0.0, self.total - self.done - self.failed - sum(shares.values()))
+        if worked < ENOUGH:
+            return self._guess
+        return (time.monotonic() - self._began) / worked * remaining
 
     def _table(self) -> Any:
         from rich import box
@@ -134,6 +145,11 @@ class Board:
         for text in self.trouble[-3:]:
             table.add_row(Text(text), "", "", "")
         return Group(Text(summary), table)
+
+
+def _share(event: Event) -> float:
+    """How much of a run is done, by the epochs of its phase."""
+    return float(event.progress.get("epoch", 0)) / max(1, event.progress.get("n_epochs", 1))
 
 
 def _cells(progress: Mapping[str, Any]) -> tuple[str, str]:
