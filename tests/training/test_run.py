@@ -1,5 +1,7 @@
 """`ng.train`, and the rule that clean labels are evidence and never input."""
 
+import os
+
 import numpy as np
 import pytest
 import torch
@@ -112,6 +114,16 @@ def test_bad_requests_are_met_with_a_message(data):
         ng.train(outside, "ce")
     with pytest.raises(InputError, match="no training rows"):
         ng.train(Dataset("d", data.train.take([]), classes=data.classes), "ce")
+
+
+@pytest.mark.parametrize(("given", "wanted"), [("", "32"), ("4", "4")])
+def test_a_gpu_gets_a_queue_for_every_run_unless_the_user_knows_better(monkeypatch, given, wanted):
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: False)
+    monkeypatch.setenv("CUDA_DEVICE_MAX_CONNECTIONS", given)
+    if not given:
+        monkeypatch.delenv("CUDA_DEVICE_MAX_CONNECTIONS")
+    resolve_device("cpu")
+    assert os.environ["CUDA_DEVICE_MAX_CONNECTIONS"] == wanted
 
 
 def test_devices_are_found_by_name():
