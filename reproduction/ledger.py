@@ -115,8 +115,9 @@ def table(study: Study, store: Store, rows: Sequence[str] = ()) -> list[str]:
         return ["Not run yet.", ""]
     entries = build_table(study, cells).entries
     lines = [
-        "| method | column | paper | ours | n | difference, sd | GPU s | epoch by noisy validation | single runs |",
-        "|---|---|---|---|---|---|---|---|---|",
+        "| method | column | paper | ours | n | difference, sd | in the paper's sd | GPU s "
+        "| epoch by noisy validation | single runs |",
+        "|---|---|---|---|---|---|---|---|---|---|",
         *(_line(entry) for entry in entries),
         "",
         *_about(cells),
@@ -139,7 +140,8 @@ def _line(entry: Entry) -> str:
                 "-" if paper is None else with_deviation(paper.mean, paper.std, value),
                 ours,
                 f"{entry.n}{f' ({failed})' if failed else ''}",
-                "-" if entry.difference is None else _difference(entry.difference),
+                _difference(entry.difference),
+                _difference(_in_theirs(entry)),
                 f"{gpu_seconds(of.results):.0f}",
                 _chosen(of),
                 " ".join(f"{entry.samples[seed]:.1f}" for seed in sorted(entry.samples)),
@@ -149,7 +151,15 @@ def _line(entry: Entry) -> str:
     )
 
 
-def _difference(number: float) -> str:
+def _in_theirs(entry: Entry) -> float | None:
+    if entry.mean is None or entry.paper is None or not entry.paper.std:
+        return None
+    return (entry.mean - entry.paper.mean) / entry.paper.std
+
+
+def _difference(number: float | None) -> str:
+    if number is None:
+        return "-"
     return f"**{number:+.1f}**" if abs(number) > 2 else f"{number:+.1f}"
 
 
