@@ -2,6 +2,7 @@
 
     python reproduction/ln_margins.py --root DATA     trains one run of the study, writes ln_margins.json and .png
     python reproduction/ln_margins.py --draw          draws ln_margins.png anew from ln_margins.json
+    python reproduction/ln_margins.py --root DATA --min-scale 1 --epochs 1      prints, stores nothing
 
 For test images of each class a that the noise turns into b (7 > 1, 2 > 7, 3 > 8, 5 <> 6): the median of
 mu_a - mu_b, which decides between the two; how far mu is from the line through the two targets; the scale along
@@ -71,16 +72,24 @@ class Margins:
         return found
 
 
-def measure(seed: int, device: str, root: str | None) -> dict[str, Any]:
-    """Train the run of the study that has this seed."""
+def measure(
+    seed: int, device: str, root: str | None, min_scale: float | None = None, epochs: int | None = None
+) -> dict[str, Any]:
+    """Train the run of the study that has this seed, or one with another lambda or length."""
     study = catalogue.get("ln-table1-mnist")
     cell = next(c for c in study if c.row == "LN" and c.column == f"Asymmetric {RATE:.0%}")
     pairs = dict(MAPPINGS["mnist"])
-    with make_run(cell.settings.replace(seed=seed), device, root) as run:
+    settings = cell.settings.replace(seed=seed)
+    if min_scale is not None:
+        settings = settings.replace(params={**settings.params, "min_scale": min_scale})
+    if epochs is not None:
+        settings = settings.replace(recipe={**settings.recipe, "epochs": epochs})
+    with make_run(settings, device, root) as run:
         run._training.evidence = Margins(run, pairs)
         for epoch in run:
             print(epoch.epoch, {k: round(v, 3) for k, v in epoch.metrics.items()}, flush=True)
-        history = run.fitted.history[0]
+        seen = run.fitted.history[0]
+        history = [{k: round(v, 4) for k, v in epoch.items() if "seconds" not in k} for epoch in seen]
         about = {"device": run.record["hardware"], "torch": run.record["versions"]["torch"]}
         target = run.fitted.objective.target  # type: ignore[attr-defined]
     return {"seed": seed, "pairs": pairs, "target": target, "rate": RATE, **about, "history": history}
@@ -117,13 +126,18 @@ def draw(found: dict[str, Any]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])  # type: ignore[union-attr]
     parser.add_argument("--seed", type=int, default=4)
-    parser.add_argument("--device", default="auto")
-    parser.add_argument("--root")
-    parser.add_argument("--draw", action="store_true")
+    parser.add_argument("--device", default="auto", help="the stored one was trained on cpu")
+    parser.add_argument("--root", help="where mnist lies")
+    parser.add_argument("--min-scale", type=float, help="another lambda than the paper's 0.1")
+    parser.add_argument("--epochs", type=int)
+    parser.add_argument("--draw", action="store_true", help="draw the stored numbers")
     arguments = parser.parse_args()
     if not arguments.draw:
-        found = measure(arguments.seed, arguments.device, arguments.root)
-        FOUND.write_text(json.dumps(found, indent=1) + "\n")
+        changes = arguments.min_scale, arguments.epochs
+        found = measure(arguments.seed, arguments.device, arguments.root, *changes)
+        if changes != (None, None):
+            return
+        FOUND.write_text(json.dumps(found) + "\n")
     draw(json.loads(FOUND.read_text()))
 
 
