@@ -91,7 +91,7 @@ def build(name: str, input_shape: Sequence[int], n_outputs: int) -> nn.Module:
         From float inputs (B, *input_shape) to (B, n_outputs).
 
     >>> build("wrn-28-2", (3, 32, 32), 10).head
-    Linear(in_features=128, out_features=10, bias=True)
+    Head(in_features=128, out_features=10, bias=True)
     """
     shape = _check_shape(input_shape)
     try:
