@@ -120,6 +120,10 @@ def test_the_estimate_is_the_median_of_similar_runs(results, tiny):
     assert guess.unknown == 0
     assert guess.seconds == pytest.approx(4 * (seconds[1] + seconds[2]) / 2)
     assert runner.estimate([tiny.replace(network="mlp-99")], store).unknown == 1
+    # Other hardware says nothing.
+    here = build("local").hardware(Context(store.folder, device="cpu"))
+    assert runner.estimate(results.planned()[4:], store, here) == guess
+    assert runner.estimate(results.planned()[4:], store, "another") == runner.Estimate(0.0, 4)
 
 
 def test_missing_data_say_how_to_get_them(study, tmp_path):

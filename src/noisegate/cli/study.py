@@ -95,7 +95,7 @@ def _do(results: Results, engine: Engine, context: Context, retry: bool) -> None
     before = runner.plan(results)
     _say_set_aside(store)
     waiting = before.new + (before.failed if retry else [])
-    guess = runner.estimate(waiting, store)
+    guess = runner.estimate(waiting, store, engine.hardware(context))
     seconds = guess.seconds / engine.width(waiting, context) if waiting and not guess.unknown else None
     failed = 0 if retry else len(before.failed)
     study = results.study
@@ -130,7 +130,7 @@ def _say_plan(results: Results, engine: Engine, context: Context) -> None:
             say(f"  and {more} more once the search of {cells} cells is over")
     if now.new:
         width = engine.width(now.new, context)
-        guess = runner.estimate(now.new, results.store)
+        guess = runner.estimate(now.new, results.store, engine.hardware(context))
         if guess.seconds:
             known = len(now.new) - guess.unknown
             say(

@@ -118,10 +118,15 @@ class Estimate:
     unknown: int
 
 
-def estimate(runs: Sequence[RunSettings], store: Store) -> Estimate:
-    """Judge each run by the median of finished runs of its kind: first with its method, then with any."""
+def estimate(runs: Sequence[RunSettings], store: Store, hardware: str | None = None) -> Estimate:
+    """Judge each run by the median of finished runs of its kind: first with its method, then with any.
+
+    With `hardware` only runs on the same hardware say anything.
+    """
     alike, similar = defaultdict(list), defaultdict(list)
     for result in store.results():
+        if hardware is not None and result.about["hardware"] != hardware:
+            continue
         kind = _kind(result.settings)
         alike[(result.settings["method"]["name"], kind)].append(result.seconds)
         similar[kind].append(result.seconds)

@@ -320,12 +320,16 @@ def describe_run(method: Method, job: Job, data: Dataset) -> dict[str, Any]:
         "seed": job.seed,
         "data": {"name": data.name, "train": fingerprint(data.train), "noise": data.info.get("noise")},
     }
-    hardware = torch.cuda.get_device_name(job.device) if job.device.type == "cuda" else platform.machine()
     versions = {"python": platform.python_version(), "torch": torch.__version__, "numpy": np.__version__}
-    described = {"identity": identity, "versions": versions, "hardware": hardware}
+    described = {"identity": identity, "versions": versions, "hardware": hardware_name(job.device)}
     if distributed.world().several:
         described["processes"] = distributed.world().size
     return json.loads(json.dumps(described, default=repr))
+
+
+def hardware_name(device: torch.device) -> str:
+    """What a device is called: the GPU's name, or the kind of processor."""
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else platform.machine()
 
 
 def fingerprint(split: Split) -> str:

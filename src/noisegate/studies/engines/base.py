@@ -40,3 +40,7 @@ class Engine(ABC):
     @abstractmethod
     def width(self, todo: Sequence[RunSettings], context: Context) -> int:
         """How many runs it does at a time."""
+
+    def hardware(self, context: Context) -> str | None:
+        """What the runs will be done on, by name; None where that is not known here."""
+        return None

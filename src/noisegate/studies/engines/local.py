@@ -59,6 +59,11 @@ class LocalEngine(Engine):
             self._fits[kind] = _fitting(settings, context)
         return self._fits[kind]
 
+    def hardware(self, context: Context) -> str | None:
+        from noisegate.training.run import hardware_name, resolve_device
+
+        return hardware_name(resolve_device(context.device))
+
     def run(self, todo: Sequence[RunSettings], context: Context) -> Generator[Event, None, None]:
         width = self.width(todo, context)
         if width == 1 or _on_gpu(context.device):
