@@ -20,12 +20,14 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+import numpy as np
+
 from noisegate.studies import catalogue
 from noisegate.studies.report.table import CellRuns, Entry, build_table, gather
 from noisegate.studies.report.words import with_deviation
 from noisegate.studies.results import Results
 from noisegate.studies.store import Result, Store
-from noisegate.studies.study import Study, slug
+from noisegate.studies.study import Study, Value, slug
 
 HERE = Path(__file__).parent
 ARCHIVES, README = HERE / "results", HERE / "README.md"
@@ -143,7 +145,7 @@ def _line(entry: Entry) -> str:
                 _difference(entry.difference),
                 _difference(_in_theirs(entry)),
                 f"{gpu_seconds(of.results):.0f}",
-                _chosen(of),
+                _chosen(of, value),
                 " ".join(f"{entry.samples[seed]:.1f}" for seed in sorted(entry.samples)),
             )
         )
@@ -163,13 +165,12 @@ def _difference(number: float | None) -> str:
     return f"**{number:+.1f}**" if abs(number) > 2 else f"{number:+.1f}"
 
 
-def _chosen(of: CellRuns) -> str:
+def _chosen(of: CellRuns, value: Value) -> str:
     values = list(of.values("test_accuracy_best_validation", 100.0).values())
     if not values:
         return "-"
-    mean = sum(values) / len(values)
-    deviation = (sum((v - mean) ** 2 for v in values) / (len(values) - 1)) ** 0.5 if len(values) > 1 else 0.0
-    return f"{mean:.2f} ± {deviation:.2f}"
+    deviation = float(np.std(values, ddof=1)) if len(values) > 1 else None
+    return with_deviation(float(np.mean(values)), deviation, value)
 
 
 def _about(cells: Sequence[CellRuns]) -> Iterator[str]:

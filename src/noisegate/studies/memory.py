@@ -10,18 +10,15 @@ from pathlib import Path
 _STATUS, _CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 
 
-def _on_gpu(device: str) -> bool:
-    import torch
-
-    return torch.cuda.is_available() and (device == "auto" or device.startswith("cuda"))
-
-
 def reset_peak(device: str) -> None:
     """Begin to measure anew."""
     import torch
 
-    if _on_gpu(device):
-        torch.cuda.reset_peak_memory_stats(None if device == "auto" else torch.device(device))
+    from noisegate.training.run import resolve_device
+
+    found = resolve_device(device)
+    if found.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(found)
     # Linux: sets the peak of resident memory to what it is now.
     with contextlib.suppress(OSError):
         _CLEAR.write_text("5")
@@ -31,8 +28,11 @@ def peak(device: str) -> int:
     """Bytes since `reset_peak`: of the GPU for runs there, else of the process."""
     import torch
 
-    if _on_gpu(device):
-        return int(torch.cuda.max_memory_allocated(None if device == "auto" else torch.device(device)))
+    from noisegate.training.run import resolve_device
+
+    found = resolve_device(device)
+    if found.type == "cuda":
+        return int(torch.cuda.max_memory_allocated(found))
     try:
         line = next(line for line in _STATUS.read_text().splitlines() if line.startswith("VmHWM"))
         return int(line.split()[1]) * 1024

@@ -171,8 +171,9 @@ def compiling_pays(images: int, precision: str, module: nn.Module | None = None)
     """
     if precision == "fp32" or images < COMPILED_IMAGES or importlib.util.find_spec("triton") is None:
         return False
-    layers = [] if module is None else [m for m in module.modules() if isinstance(m, nn.Conv2d)]
-    return module is None or len(layers) >= COMPILED_CONVOLUTIONS
+    if module is None:
+        return True
+    return sum(isinstance(layer, nn.Conv2d) for layer in module.modules()) >= COMPILED_CONVOLUTIONS
 
 
 @contextlib.contextmanager

@@ -297,11 +297,12 @@ class PhaseRun:
 
     def _train(self, order: Tensor, program: Program) -> Iterator[Pending | None]:
         rows, given = self.job.train, deque[Pending]()
-        inputs = (
-            iter(rows.stream(order.unbind(0))) if not rows.resident else itertools.repeat(None, len(order))
-        )
-        # Inputs from the host fill the memory while they wait: there each batch is a slice.
-        size, ahead = (SLICE, AHEAD) if rows.resident else (1, SLICE)
+        inputs: Iterator[Tensor | None]
+        if rows.resident:
+            inputs, size, ahead = itertools.repeat(None, len(order)), SLICE, AHEAD
+        else:
+            # Inputs from the host fill the memory while they wait: there each batch is a slice.
+            inputs, size, ahead = iter(rows.stream(order.unbind(0))), 1, SLICE
         for first in range(0, len(order), size):
             with _precision(self.recipe.precision):
                 for x in itertools.islice(inputs, size):
