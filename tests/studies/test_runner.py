@@ -110,6 +110,16 @@ def test_a_run_left_by_a_dead_process_is_taken_over(results, context, monkeypatc
     timer.join()
 
 
+def test_a_run_that_was_stopped_comes_first(results, context):
+    begun = results.planned()[5]
+    with Execution(begun, Store(context.out), "cpu") as execution:
+        next(iter(execution))
+    engine = Counting()
+    assert len(runner.do(results, engine, context).finished) == 8
+    others = [run.key for run in results.planned() if run.key != begun.key]
+    assert engine.done == [begun.key, *others]
+
+
 def test_the_estimate_is_the_median_of_similar_runs(results, tiny):
     store = results.store
     assert runner.estimate(results.planned(), store) == runner.Estimate(0.0, 8)

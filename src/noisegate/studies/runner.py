@@ -74,8 +74,9 @@ def do(
 ) -> Plan:
     """Do every run that is not done; return what became of them.
 
-    Runs that another process is doing are waited for; where that process dies they are done here. Failed runs
-    are left alone unless `retry`. `planned` is called with what is known now, again where a search adds runs.
+    Runs that were stopped on their way come first, then the others in the order of the study. Runs that another
+    process is doing are waited for; where that process dies they are done here. Failed runs are left alone unless
+    `retry`. `planned` is called with what is known now, again where a search adds runs.
     """
     tried: set[str] = set()
     while True:
@@ -87,6 +88,7 @@ def do(
                 results.store.forgive(run)
             now.new += again
         todo = [run for run in now.new if run.key not in tried]
+        todo.sort(key=lambda run: results.store.progress(run) is None)
         if todo:
             # Closed whatever happens, so that Ctrl-C stops the work at once.
             with contextlib.closing(engine.run(todo, context)) as events:
