@@ -118,8 +118,8 @@ def table(study: Study, store: Store, rows: Sequence[str] = ()) -> list[str]:
     entries = build_table(study, cells).entries
     lines = [
         "| method | column | paper | ours | n | difference, sd | in the paper's sd | GPU s "
-        "| epoch by noisy validation | single runs |",
-        "|---|---|---|---|---|---|---|---|---|---|",
+        "| last 10 tests | epoch by noisy validation | single runs |",
+        "|---|---|---|---|---|---|---|---|---|---|---|",
         *(_line(entry) for entry in entries),
         "",
         *_about(cells),
@@ -145,6 +145,7 @@ def _line(entry: Entry) -> str:
                 _difference(entry.difference),
                 _difference(_in_theirs(entry)),
                 f"{gpu_seconds(of.results):.0f}",
+                _last_tests(of, value),
                 _chosen(of, value),
                 " ".join(f"{entry.samples[seed]:.1f}" for seed in sorted(entry.samples)),
             )
@@ -163,6 +164,16 @@ def _difference(number: float | None) -> str:
     if number is None:
         return "-"
     return f"**{number:+.1f}**" if abs(number) > 2 else f"{number:+.1f}"
+
+
+def _last_tests(of: CellRuns, value: Value, count: int = 10) -> str:
+    """The mean of the last tests of a run, and how far single ones are from it: how much the last one is chance."""
+    tests = [[e["test_accuracy"] for e in r.history[-1] if "test_accuracy" in e][-count:] for r in of.results]
+    tests = [of_run for of_run in tests if len(of_run) > 1]
+    if not tests:
+        return "-"
+    within = np.sqrt(np.mean([np.var(of_run, ddof=1) for of_run in tests]))
+    return with_deviation(100 * float(np.mean([np.mean(t) for t in tests])), 100 * float(within), value)
 
 
 def _chosen(of: CellRuns, value: Value) -> str:
