@@ -39,6 +39,17 @@ def test_one_table_on_a_terminal(tiny):
         assert part in text
 
 
+def test_the_last_known_accuracy_stays(tiny):
+    board = Board("tiny", total=4, stream=io.StringIO())
+    board(Event("started", tiny))
+    board(Event("epoch", tiny, progress=progress(3) | {"accuracy": None}))
+    assert "3/10" in _drawn(board)
+    board(Event("epoch", tiny, progress=progress(5)))
+    board(Event("epoch", tiny, progress=progress(6) | {"accuracy": None}))
+    assert "6/10" in _drawn(board)
+    assert "91.25%" in _drawn(board)
+
+
 def _drawn(board):
     from rich.console import Console
 

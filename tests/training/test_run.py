@@ -46,15 +46,27 @@ def test_the_metrics_are_those_of_the_predictions(data):
 
 
 def test_evidence_is_collected_as_often_as_asked(data):
-    for every, expected in ((1, [True] * 4), (2, [False, True, False, True]), (0, [False] * 4)):
+    cases = {1: [True] * 4, 2: [False, True, False, True], 3: [False, False, True, True], 0: [False] * 4}
+    for every, expected in cases.items():
         fitted = ng.train(data, "ce", recipe={"epochs": 4}, evaluate_every=every)
         assert ["test_accuracy" in epoch for epoch in fitted.history[0]] == expected
         assert "test_accuracy" in fitted.metrics
 
 
+def test_validation_rows_wait_for_the_evidence_unless_they_decide(data):
+    def looks(every, **recipe):
+        history = ng.train(data, "ce", recipe={"epochs": 4, **recipe}, evaluate_every=every).history[0]
+        return ["validation_accuracy" in epoch for epoch in history]
+
+    assert looks(0) == looks(1) == [True] * 4
+    assert looks(3) == [False, False, True, True]
+    assert looks(3, keep="best") == looks(3, patience=9) == [True] * 4
+
+
 def test_looking_at_the_evidence_does_not_change_the_run(data, weights):
-    results = [weights(ng.train(data, "ln", recipe={"epochs": 3}, evaluate_every=e)) for e in (0, 1)]
-    assert torch.equal(*results)
+    results = [weights(ng.train(data, "ln", recipe={"epochs": 3}, evaluate_every=e)) for e in (0, 1, 2)]
+    assert torch.equal(results[0], results[1])
+    assert torch.equal(results[0], results[2])
 
 
 def test_validation_rows_are_held_out_where_the_recipe_needs_them(data):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TextIO
 
 from noisegate.studies.execute import Event
@@ -84,8 +85,12 @@ class Board:
             self._live = None
 
     def __call__(self, event: Event) -> None:
-        started = self.running.get(event.run.key, (event, time.monotonic()))[1]
+        before, started = self.running.get(event.run.key, (event, time.monotonic()))
         if not event.final:
+            if event.progress and event.progress.get("accuracy") is None:
+                # Not looked at after this epoch: the last one that was is still what is known.
+                progress = {**event.progress, "accuracy": before.progress.get("accuracy")}
+                event = replace(event, progress=progress)
             self.running[event.run.key] = (event, started)
             if event.progress:
                 self._first.setdefault(event.run.key, _share(event))

@@ -58,7 +58,7 @@ class RunSettings:
     evidence : tuple of str
         Which clean labels each epoch's numbers take in: "test", "train", "validation".
     evaluate_every : int
-        Epochs between two looks at them.
+        Epochs between two looks at them; as in `noisegate.train`.
     probes : tuple of mapping
         What is measured on the trained network beyond its metrics: `name`, and what the probe takes.
     seed : int

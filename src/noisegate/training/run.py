@@ -70,7 +70,8 @@ def train(
     folder : path, optional
         Checkpoints go there; the same call after a kill goes on where it stopped, with the same result.
     evaluate_every : int
-        Epochs between looks at clean labels, 0 for only at the end.
+        Epochs between looks at clean labels, 0 for only at the end. If it is more than 1, the validation rows are
+        looked at then too, and after every epoch only where the recipe decides by them (patience, keep="best").
     evidence : sequence of {"test", "train", "validation"}
         Which clean labels those looks take in; at the end it is all that are known.
     execution : {"auto", "eager", "captured", "compiled"}

@@ -126,9 +126,12 @@ class PhaseRun:
         self.draws = True
         self._pairs: list[tuple[list[Tensor], list[Tensor]]] | None = None
 
+    @property
+    def _decided_by_validation(self) -> bool:
+        return self.recipe.patience is not None or self.keep == "best"
+
     def _check(self) -> None:
-        looks_at_validation = self.recipe.patience is not None or self.keep == "best"
-        if looks_at_validation and self.job.validation is None:
+        if self._decided_by_validation and self.job.validation is None:
             raise InputError("early stopping and keep='best' need validation rows: use data.hold_out(0.1)")
         if self.keep == "ema" and not self.recipe.ema:
             raise InputError("keep='ema' needs an ema decay in the recipe, e.g. ema=0.999")
@@ -248,7 +251,7 @@ class PhaseRun:
         if self.world.several:
             self._end_alike(order)
         clock.mark()
-        due = bool(self.evaluate_every) and (self.epoch + 1) % self.evaluate_every == 0
+        due = self._due()
         with _precision(self.recipe.precision):
             reading = self.program.look(due)
         while not reading.ready:
@@ -259,6 +262,11 @@ class PhaseRun:
         metrics |= clock.read()
         self.history.append(metrics)
         return metrics
+
+    def _due(self) -> bool:
+        """Whether this epoch's end is looked at in full; that of the last one always is."""
+        past = self.epoch + 1
+        return bool(self.evaluate_every) and (past % self.evaluate_every == 0 or past == self.n_epochs)
 
     def _begin(self) -> Tensor:
         """Shuffle; the whole order goes to the device at once. Returns it as `(steps, batch)`, on the host.
@@ -321,7 +329,7 @@ class PhaseRun:
         found = {"good": self.good_steps, "finite": finite, "step": self.step_number}
         found |= {"loss": self.loss_sum, "lr": self.lr}
         rows = self.job.validation
-        if rows is not None:
+        if rows is not None and (due or self.evaluate_every <= 1 or self._decided_by_validation):
             accuracy, log_likelihood = passes("validation", rows, read_given(rows.y)).mean(0)
             found |= {"validation_accuracy": accuracy, "validation_log_likelihood": log_likelihood}
         measure = getattr(self.evidence, "measure", None)
@@ -332,8 +340,9 @@ class PhaseRun:
         if good < steps or not finite:
             raise DivergedError(self.number, self.epoch, last - steps + min(good, steps - 1))
         metrics = {**found, "loss": found["loss"] / steps}
-        if self.job.validation is not None:
-            self._remember(metrics[f"validation_{self.recipe.monitor}"])
+        score = metrics.get(f"validation_{self.recipe.monitor}")
+        if score is not None:
+            self._remember(score)
         if due and self.evidence is not None and not hasattr(self.evidence, "measure"):
             with self.kept_view():
                 metrics |= self.evidence(*self.module.predictor())
@@ -607,7 +616,8 @@ class Training:
         Looks at clean labels; its numbers go to the history and nowhere else. One with a method `measure`, like
         `CleanEvidence`, is looked at without waiting for the GPU.
     evaluate_every : int
-        Epochs between two looks; 0: none.
+        Epochs between two looks at clean labels, the last epoch always among them; 0: none. If it is more than 1,
+        the validation rows wait for them too, unless the recipe decides by these (patience, keep="best").
     execution : {"auto", "eager", "captured", "compiled"}
         See `noisegate.training.capture.Lane`.
     """
