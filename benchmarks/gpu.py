@@ -227,20 +227,23 @@ def kernels(make: Maker) -> dict[str, float]:
 
 def wrn() -> dict[str, Any]:
     """WRN-28-2 on CIFAR-10's size."""
-    rows, shape, found = 12_800, (3, 32, 32), {}
-    data = images(rows, shape, 10)
+    rows, shape, found = 50_000, (3, 32, 32), {}
+    data, few = images(rows, shape, 10), images(12_800, shape, 10)
 
-    def run(execution: str, epochs: int, method: str = "ce", seed: int = 0, **params: Any) -> Maker:
+    def run(
+        execution: str, epochs: int, method: str = "ce", seed: int = 0, on: Dataset = data, **params: Any
+    ) -> Maker:
         recipe = CIFAR | {"epochs": epochs}
-        return maker(data, method, "wrn-28-2", recipe, execution, seed, **params)
+        return maker(on, method, "wrn-28-2", recipe, execution, seed, **params)
 
     found["floor"] = floor("wrn-28-2", shape, 10, 128, "bf16")
-    found["eager"] = alone(run("eager", 3), rows, 128)
-    found["captured"] = alone(run("captured", 6), rows, 128)
-    found["kernels"] = kernels(run("eager", 3))
+    found["eager"] = alone(run("eager", 2), rows, 128)
+    found["captured"] = alone(run("captured", 4), rows, 128)
+    found["kernels"] = kernels(run("eager", 3, on=few))
     found["8 captured"] = together([run("captured", MANY, seed=s) for s in range(8)], rows, 128)
-    makers = {m: run("captured", 6, m) for m in ("ce", "ln", "het")}
-    found["ratios"] = ratios(makers | {"co-teaching": run("captured", 6, "co-teaching", noise_rate=0.4)})
+    makers = {m: run("captured", 6, m, on=few) for m in ("ce", "ln", "het")}
+    makers["co-teaching"] = run("captured", 6, "co-teaching", on=few, noise_rate=0.4)
+    found["ratios"] = ratios(makers)
     return found
 
 
@@ -268,7 +271,7 @@ def lenet() -> dict[str, Any]:
 
 def compiled() -> dict[str, Any]:
     """Both networks compiled first."""
-    mnist, cifar = images(54_000, (1, 28, 28), 10), images(12_800, (3, 32, 32), 10)
+    mnist, cifar = images(54_000, (1, 28, 28), 10), images(50_000, (3, 32, 32), 10)
 
     def small(epochs: int, seed: int = 0) -> Maker:
         return maker(mnist, "ln", "lenet5", MNIST | {"epochs": epochs}, "compiled", seed)
@@ -279,9 +282,9 @@ def compiled() -> dict[str, Any]:
     return {
         "lenet": alone(small(12), 54_000, 256),
         "16 lenet": together([small(MANY, s) for s in range(16)], 54_000, 256),
-        "wrn": alone(large(10), 12_800, 128),
-        "4 wrn": together([large(MANY, s) for s in range(4)], 12_800, 128),
-        "8 wrn": together([large(MANY, s) for s in range(8)], 12_800, 128),
+        "wrn": alone(large(4), 50_000, 128),
+        "4 wrn": together([large(MANY, s) for s in range(4)], 50_000, 128),
+        "8 wrn": together([large(MANY, s) for s in range(8)], 50_000, 128),
     }
 
 
