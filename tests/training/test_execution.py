@@ -138,10 +138,52 @@ def test_compiled_networks_are_as_they_were_afterwards(monkeypatch):
     module = nn.ModuleList(parts)
     keys = list(module.state_dict())
     with compiled_networks(module):
-        assert inner._compiled_call_impl is not None
-        assert frozen._compiled_call_impl is None
+        assert "forward" in vars(inner)
+        assert "forward" not in vars(frozen)
         assert list(module.state_dict()) == keys
-    assert inner._compiled_call_impl is None
+    assert "forward" not in vars(inner)
+
+
+@pytest.fixture
+def graphs(monkeypatch):
+    """What is compiled, by a backend that runs it as it is."""
+    found, compile_ = [], torch.compile
+
+    def backend(graph, inputs):
+        found.append(graph)
+        return graph
+
+    def compiled(function, **options):
+        return compile_(function, backend=backend, **options)
+
+    monkeypatch.setattr(torch, "compile", compiled)
+    return found
+
+
+def test_a_sequence_of_layers_is_compiled(graphs):
+    network = nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 3))
+    prepared = Prepared(network, torch.zeros(2), torch.ones(2), {"input_shape": [2]})
+    with compiled_networks(prepared):
+        prepared(torch.rand(4, 2))
+    prepared(torch.rand(5, 2))
+    assert len(graphs) == 1
+
+
+@pytest.mark.parametrize("name", ["lenet5", "wrn-10-1", "resnet20"])
+def test_networks_are_compiled_once_whatever_their_outputs(name, graphs):
+    x = torch.rand(4, 3, 8, 8)
+    for n_outputs in (2, 5, 9):
+        network = ng.networks.build(name, (3, 8, 8), n_outputs)
+        prepared = Prepared(network, torch.zeros(3, 1, 1), torch.ones(3, 1, 1), {"input_shape": [3, 8, 8]})
+        network.eval()
+        wanted = prepared(x)
+        with compiled_networks(prepared):
+            found = prepared(x)
+            found.sum().backward()
+        assert found.shape == (4, n_outputs)
+        torch.testing.assert_close(found, wanted)
+        assert all(p.grad is not None for p in network.parameters())
+    assert len(graphs) == 1
 
 
 def test_a_cpu_runs_eagerly(data, job_for):

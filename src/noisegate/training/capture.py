@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from noisegate.errors import UnknownNameError
+from noisegate.networks._layers import Head
 from noisegate.networks.prepare import Prepared
 from noisegate.training import distributed
 from noisegate.training.randomness import RandomState
@@ -180,20 +181,24 @@ def compiling_pays(images: int, precision: str, module: nn.Module | None = None)
 def compiled_networks(module: nn.Module) -> Iterator[None]:
     """Inside, the trained networks of a module run through `torch.compile`; their weights stay where they are.
 
-    What is around a network (the loss, a selection) is left alone: it may be anything that can be captured.
+    What is around a network (the loss, a selection) is left alone: it may be anything that can be captured. So is
+    its head, whose size depends on the method: methods beside each other share what is compiled once.
     """
     networks = [m.network for m in module.modules() if isinstance(m, Prepared)]
-    trained = [n for n in networks if any(p.requires_grad for p in n.parameters())]
+    trained = [_before_head(n) for n in networks if any(p.requires_grad for p in n.parameters())]
     config: Any = torch._dynamo.config
     limit = {"recompile_limit": 256} if hasattr(config, "recompile_limit") else {"cache_size_limit": 256}
-    with config.patch(**limit):
+    with config.patch(**limit), contextlib.ExitStack() as afterwards:
         for network in trained:
-            network._compiled_call_impl = torch.compile(network._call_impl, dynamic=False)
-        try:
-            yield
-        finally:
-            for network in trained:
-                network._compiled_call_impl = None
+            # Not __call__: a frame of torch's own, as nn.Sequential has, is not compiled unless it is handed over.
+            afterwards.callback(vars(network).pop, "forward", None)
+            network.forward = torch.compile(network.forward, dynamic=False)
+        yield
+
+
+def _before_head(network: nn.Module) -> nn.Module:
+    """The part of one of our networks that does not depend on the number of outputs; a user's own as it is."""
+    return network.body if isinstance(getattr(network, "head", None), Head) else network  # type: ignore[return-value]
 
 
 class Graph:
