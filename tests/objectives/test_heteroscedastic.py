@@ -278,7 +278,7 @@ def test_sobol_points_are_torchs(monkeypatch):
     assert (distance.amin(1) < 1e-7).all()
     torch.testing.assert_close(
         torch.cat(list(points.chunks(1, torch.float64)), 1),
-        torch.cat(list(points.chunks(512, torch.float64)), 1),
+        torch.cat(list(points.chunks(1024, torch.float64)), 1),
     )
     # More dimensions than torch tabulates come under another scrambling, so that no two are the same.
     monkeypatch.setattr(heteroscedastic, "_MAX_DIMENSIONS", 3)
@@ -334,7 +334,10 @@ def test_a_chunk_is_bounded_by_elements_and_at_least_one_sample():
     assert chunk_size(128 * 10, 1000, cpu) == 64
     assert chunk_size(128 * 1000, 1000, cpu) == 4
     assert chunk_size(10**9, 1000, cpu) == 1
-    assert chunk_size(128 * 10, 1000, gpu) == 512
+    assert chunk_size(128 * 10, 1000, gpu) == 1024  # all at once, although not a power of two
+    assert chunk_size(2**24 // 1000, 1000, gpu) == 1024
+    assert chunk_size(2**24 // 999, 1000, gpu) == 512
+    assert chunk_size(128 * 10, 1, gpu) == 1
     assert chunk_size(128 * 100, 10**6, gpu) * 128 * 100 <= 2**24
 
 

@@ -22,9 +22,16 @@ _MAX_DIMENSIONS = torch.quasirandom.SobolEngine.MAXDIM
 
 
 def chunk_size(elements: int, n_samples: int, device: torch.device) -> int:
-    """How many samples of this many elements to hold at once: a power of two, at least 1."""
+    """How many samples of this many elements to hold at once, a power of two: at least 1, and all if they fit.
+
+    >>> cpu = torch.device("cpu")
+    >>> chunk_size(1280, 1000, cpu), chunk_size(1280, 50, cpu), chunk_size(2**20, 1000, cpu)
+    (64, 64, 1)
+    """
     most_elements, most_samples = CHUNK_LIMITS.get(device.type, CHUNK_LIMITS["cuda"])
-    room = min(most_elements // max(elements, 1), most_samples, n_samples)
+    room = min(most_elements // max(elements, 1), most_samples)
+    if n_samples <= room:
+        return 1 << (n_samples - 1).bit_length()
     return 1 << max(room.bit_length() - 1, 0)
 
 
