@@ -4,7 +4,8 @@
 
 Bare steps (forward, backward, Adam) of the Logistic-Normal study's LeNet-5 as CUDA graphs, batch 256. cuDNN has no
 tensor-core kernels for 1 and 6 channels. The forms of a convolution, by layer: "plain", cuDNN's; "filled", channels
-filled up with zeros to a multiple that tensor cores take; "patches", a product of the unfolded images.
+filled up with zeros to a multiple that tensor cores take; "patches", a product of the unfolded images. The library
+takes "patches, filled, plain" where it compiles.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from noisegate.networks.lenet import SlimConv2d
+
 BATCH, WIDTH = 256, 16
 #: The forms of the three convolutions, the precision, whether compiled.
 CASES: list[tuple[tuple[str, str, str], str, bool]] = [
@@ -28,53 +31,25 @@ CASES: list[tuple[tuple[str, str, str], str, bool]] = [
 CASES += [(("plain",) * 3, "fp32", False), (("patches",) * 3, "fp32", False)]
 
 
-def filled_up(n: int, multiple: int) -> int:
-    return -(-n // multiple) * multiple
-
-
-def plain(x: Tensor, layer: nn.Conv2d, multiple: int) -> Tensor:
-    return layer(x)
-
-
-def filled(x: Tensor, layer: nn.Conv2d, multiple: int) -> Tensor:
-    """The convolution with zero channels added to inputs and outputs."""
-    n_in, n_out = (filled_up(n, multiple) for n in (layer.in_channels, layer.out_channels))
-    more_in, more_out = n_in - layer.in_channels, n_out - layer.out_channels
-    weight = F.pad(layer.weight, (0, 0, 0, 0, 0, more_in, 0, more_out))
-    weight = weight.contiguous(memory_format=torch.channels_last)
-    y = F.conv2d(F.pad(x, (0, 0, 0, 0, 0, more_in)), weight, F.pad(layer.bias, (0, more_out)), padding=2)  # type: ignore[arg-type]
-    return y[:, : layer.out_channels]
-
-
-def patches(x: Tensor, layer: nn.Conv2d, multiple: int) -> Tensor:
-    """The convolution as one matrix product; its dimensions are filled up to multiples of 8."""
-    n, channels, height, width = x.shape
-    unfolded = F.pad(x, (2, 2, 2, 2)).unfold(2, 5, 1).unfold(3, 5, 1).permute(0, 2, 3, 1, 4, 5)
-    rows = unfolded.reshape(n * height * width, channels * 25)
-    more, more_out = (filled_up(k, 8) - k for k in (rows.shape[1], layer.out_channels))
-    weight = F.pad(layer.weight.flatten(1), (0, more, 0, more_out))
-    y = F.linear(F.pad(rows, (0, more)), weight, F.pad(layer.bias, (0, more_out)))  # type: ignore[arg-type]
-    return y.view(n, height, width, -1).permute(0, 3, 1, 2)[:, : layer.out_channels]
-
-
-FORMS: dict[str, Callable[[Tensor, nn.Conv2d, int], Tensor]] = {
-    "plain": plain,
-    "filled": filled,
-    "patches": patches,
+#: How a convolution may be computed.
+FORMS: dict[str, Callable[[SlimConv2d, Tensor], Tensor]] = {
+    "plain": nn.Conv2d.forward,
+    "filled": SlimConv2d.filled_up,
+    "patches": SlimConv2d.of_patches,
 }
 
 
 class LeNet(nn.Module):
-    def __init__(self, forms: tuple[str, ...], multiple: int) -> None:
+    def __init__(self, forms: tuple[str, ...]) -> None:
         super().__init__()
         sizes = ((1, 6), (6, 16), (16, 120))
-        self.convolutions = nn.ModuleList(nn.Conv2d(n_in, n_out, 5, padding=2) for n_in, n_out in sizes)
+        self.convolutions = nn.ModuleList(SlimConv2d(n_in, n_out, 5, padding=2) for n_in, n_out in sizes)
         self.dense, self.head = nn.Linear(5880, 84), nn.Linear(84, 20)
-        self.forms, self.multiple = forms, multiple
+        self.forms = forms
 
     def forward(self, x: Tensor) -> Tensor:
         for number, (form, layer) in enumerate(zip(self.forms, self.convolutions, strict=True)):
-            x = FORMS[form](x, layer, self.multiple)  # type: ignore[arg-type]
+            x = FORMS[form](layer, x)  # type: ignore[arg-type]
             x = (F.max_pool2d(x, 2) if number < 2 else x).relu()
         return self.head(self.dense(x.flatten(1)).relu())
 
@@ -131,7 +106,7 @@ def measure(forms: tuple[str, ...], precision: str, compiled: bool) -> tuple[flo
             if (
                 shared is None or not compiled
             ):  # compiled once; that the graphs then share weights costs nothing
-                net = LeNet(forms, 8 if precision == "bf16" else 4).cuda()
+                net = LeNet(forms).cuda()
                 net = net.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
                 shared = net, torch.compile(net, dynamic=False) if compiled else net
             pairs.append((graph_of(*shared, precision), stream))
