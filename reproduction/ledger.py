@@ -4,6 +4,7 @@
                                                  noisegate study run NAME --out DIR
     python reproduction/ledger.py pack DIR       packs the finished runs in DIR, one archive a study and row
     python reproduction/ledger.py write          writes the tables in README.md anew from the archives
+    python reproduction/ledger.py jumps ARCHIVE  lists the epochs in which the loss of a run had jumped
 
 Results are kept as `noisegate study run` left them. Runs that belong to no cell of a study, because a setting of
 theirs was changed, are packed as STUDY-ROW-changed.
@@ -36,11 +37,11 @@ KEPT = ("result.json", "arrays.safetensors", "failed.json")
 BLOCK = re.compile(r"(<!-- cells of ([\w-]+)( rows [\w,-]+)? -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
-def unpack(folder: Path, archives: Path = ARCHIVES) -> int:
+def unpack(folder: Path, archives: Path = ARCHIVES, pattern: str = "*.tar.xz") -> int:
     """Put the packed runs into a folder of results; returns how many there are. Runs that are there stay."""
     Store(folder)
     count = 0
-    for path in sorted(archives.glob("*.tar.xz")):
+    for path in sorted(archives.glob(pattern)):
         with tarfile.open(path) as archive:
             for member in archive:
                 target = folder / "runs" / member.name
@@ -207,18 +208,38 @@ def written(text: str, store: Store) -> str:
     return BLOCK.sub(block, text)
 
 
+def jumps(archive: str, by: float = 2.0, after: int = 20) -> Iterator[str]:
+    """A line a run: the epochs beyond the first ones whose loss is this much above the lowest one before."""
+    with tempfile.TemporaryDirectory() as scratch:
+        unpack(Path(scratch), pattern=f"{archive}.tar.xz")
+        for result in sorted(Store(scratch).results(), key=lambda r: (str(r.settings["noise"]), r.seed)):
+            losses = [epoch["loss"] for epoch in result.history[-1]]
+            high = [i + 1 for i in range(after, len(losses)) if losses[i] >= min(losses[:i]) + by]
+            noise = " ".join(
+                str(v) for k, v in (result.settings["noise"] or {}).items() if k in ("name", "rate")
+            )
+            recipe = result.settings["recipe"]
+            yield (
+                f"{noise or 'no noise'}, seed {result.seed}, {recipe['precision']}: "
+                f"{100 * result.metrics['test_accuracy']:.1f} %, {len(high)} jumps {high}"
+            )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])  # type: ignore[union-attr]
     commands = parser.add_subparsers(dest="command", required=True)
     for name in ("unpack", "pack"):
         commands.add_parser(name).add_argument("folder", type=Path)
     commands.add_parser("write")
+    commands.add_parser("jumps").add_argument("archive")
     arguments = parser.parse_args()
     if arguments.command == "unpack":
         print(f"{unpack(arguments.folder)} runs were added to {arguments.folder}")
     elif arguments.command == "pack":
         for name, count in pack(arguments.folder).items():
             print(f"{name}: {count} runs")
+    elif arguments.command == "jumps":
+        print("\n".join(jumps(arguments.archive)))
     else:
         with tempfile.TemporaryDirectory() as scratch:
             unpack(Path(scratch))
