@@ -68,3 +68,10 @@ def test_a_run_with_a_changed_setting_is_kept_apart(ledger, unpacked, tmp_path):
     assert ledger.pack(own, tmp_path / "archives") == {"ln-table1-mnist-ln-changed": 1}
     assert ledger.unpack(tmp_path / "back", tmp_path / "archives") == 1
     assert Store(tmp_path / "back").result(target.name).metrics == result.metrics
+
+
+def test_jumps_of_the_loss_are_listed_run_by_run(ledger):
+    lines = list(ledger.jumps("ln-table1-mnist-ln-changed"))
+    assert lines == sorted(lines)
+    assert lines[1].startswith("asymmetric 0.1, seed 1, fp32: 99.1 %, 8 jumps [22, 31, ")
+    assert list(ledger.jumps("ln-table1-mnist-ln-changed", by=1e9))[1].endswith(": 99.1 %, 0 jumps []")
