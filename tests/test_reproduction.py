@@ -58,7 +58,8 @@ def test_packing_again_makes_the_same_files(ledger, unpacked, tmp_path):
 
 def test_a_run_with_a_changed_setting_is_kept_apart(ledger, unpacked, tmp_path):
     store = Store(unpacked[0])
-    result = next(r for r in store.results() if r.settings["method"]["name"] == "ln")
+    of_mnist = (r for r in store.results() if r.settings["data"]["name"] == "mnist")
+    result = next(r for r in of_mnist if r.settings["method"]["name"] == "ln")
     own = tmp_path / "own"
     Store(own)
     target = own / "runs" / ("0" * len(result.key))
