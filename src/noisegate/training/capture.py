@@ -198,7 +198,8 @@ def compiled_networks(module: nn.Module) -> Iterator[None]:
 
 def _before_head(network: nn.Module) -> nn.Module:
     """The part of one of our networks that does not depend on the number of outputs; a user's own as it is."""
-    return network.body if isinstance(getattr(network, "head", None), Head) else network  # type: ignore[return-value]
+    head, body = (getattr(network, name, None) for name in ("head", "body"))
+    return body if isinstance(head, Head) and isinstance(body, nn.Module) else network
 
 
 class Graph:
