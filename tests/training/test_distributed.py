@@ -286,6 +286,25 @@ def test_more_devices_than_gpus_are_refused(monkeypatch):
         distributed.launch(print, 0, device="cpu")
 
 
+def test_processes_of_one_machine_talk_over_the_loop_back(monkeypatch):
+    joined = []
+    monkeypatch.setattr(
+        distributed, "_join", lambda *args: joined.append(os.environ.get("GLOO_SOCKET_IFNAME"))
+    )
+    monkeypatch.setattr("atexit.register", lambda function: None)
+    monkeypatch.setattr("sys.platform", "linux")
+    for name, value in {"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "1"}.items():
+        monkeypatch.setenv(name, value)
+    for name in distributed.ENVIRONMENT:
+        monkeypatch.setenv(name, os.environ.get(name, "1"))
+    for here, expected in (("1", None), ("2", "lo")):
+        monkeypatch.setenv("GLOO_SOCKET_IFNAME", "any")
+        monkeypatch.delenv("GLOO_SOCKET_IFNAME")
+        monkeypatch.setenv("LOCAL_WORLD_SIZE", here)
+        distributed.from_environment("cpu")
+        assert joined.pop() == expected
+
+
 def test_without_torchrun_nothing_is_joined(monkeypatch):
     for name in distributed.ENVIRONMENT:
         monkeypatch.setenv(name, "1")  # a world of one

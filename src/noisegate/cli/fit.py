@@ -48,6 +48,9 @@ def run(asked: Fit) -> None:
     check_out(asked.out, asked.checkpoint)
     if asked.devices == 1:
         run_here(asked)
+        from noisegate.training import distributed
+
+        distributed.leave_together()
         return
     from noisegate.training import distributed
 

@@ -224,9 +224,24 @@ def from_environment(device: str | torch.device = "auto") -> World:
     if world().several or not started_by_torchrun():
         return world()
     rank, size, local = (int(os.environ[name]) for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK"))
+    if os.environ.get("LOCAL_WORLD_SIZE") == str(size):
+        _stay_on_this_machine()
     _join(rank, size, local, device)
     atexit.register(_leave)
     return world()
+
+
+def leave_together() -> None:
+    """Leave the others at the end of the work; nobody goes while another one still needs it."""
+    if dist.is_initialized():
+        dist.barrier()
+        _leave()
+
+
+def _stay_on_this_machine() -> None:
+    """Let gloo talk over the loop-back: what a machine calls itself need not be an address."""
+    if sys.platform == "linux":
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
 
 
 def started_by_torchrun() -> bool:
@@ -341,16 +356,13 @@ def _process(payload: bytes, rank: int, size: int, port: int, pipe: Any) -> None
     # Ctrl-C is the starter's business; and without it nobody would wait for this process any more.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    if sys.platform == "linux":
-        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    _stay_on_this_machine()
     torch.set_num_threads(max(1, torch.get_num_threads() // size))
     try:
         function, args, device = pickle.loads(payload)
         _join(rank, size, rank, device, dist.TCPStore("127.0.0.1", port, is_master=False))
         answer = pickle.dumps((True, function(*args)))
-        # Nobody leaves while another one still needs it.
-        dist.barrier()
-        _leave()
+        leave_together()
     except Exception as error:
         answer = pickle.dumps((False, _packed(error)))
     pipe.send_bytes(answer)
