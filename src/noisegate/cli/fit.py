@@ -48,15 +48,14 @@ def run(asked: Fit) -> None:
     check_out(asked.out, asked.checkpoint)
     if asked.devices == 1:
         run_here(asked)
-        from noisegate.training import distributed
-
-        distributed.leave_together()
-        return
     from noisegate.training import distributed
 
-    if distributed.started_by_torchrun():
+    if asked.devices == 1:
+        distributed.leave_together()
+    elif distributed.started_by_torchrun():
         raise InputError("torchrun has started the processes already: leave --devices out")
-    distributed.launch(run_here, asked.devices, asked, device=asked.device)
+    else:
+        distributed.launch(run_here, asked.devices, asked, device=asked.device)
 
 
 def run_here(asked: Fit) -> None:
