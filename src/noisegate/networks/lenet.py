@@ -51,9 +51,9 @@ class SlimConv2d(nn.Conv2d):
     """A convolution of one or of a few channels, of stride 1.
 
     cuDNN has no tensor-core kernels for so few channels. Where the network is compiled for a GPU it is therefore
-    computed in a form that has some. Of some twenty forms tried on bare steps this one was the fastest, at 0.83 times
-    the plain one in tf32 and 0.65 times in bf16, in single measurements (`benchmarks/results/gpu.md`); whole runs
-    have not been measured with it. Uncompiled nothing is gained.
+    computed in a form that has some. Of some twenty forms tried on bare steps this one was the fastest, at 0.83
+    times the plain one in tf32 and 0.65 times in bf16, in single measurements (`benchmarks/results/gpu.md`); whole
+    runs have not been measured with it. Uncompiled nothing is gained.
     """
 
     def forward(self, x: Tensor) -> Tensor:
