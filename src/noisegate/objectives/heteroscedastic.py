@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from noisegate._fusing import fused
 from noisegate.errors import InputError
 from noisegate.objectives.base import Objective
 
@@ -67,17 +68,23 @@ class Points:
 
     def chunks(self, size: int, dtype: torch.dtype) -> Iterator[Tensor]:
         """Tensors (D, s), s at most `size`, a power of two; together (D, n_samples)."""
-        low = size.bit_length() - 1
-        table = self.shift.unsqueeze(1)
-        for bit in range(low):
-            table = torch.cat([table, table ^ self.directions[:, bit : bit + 1]], 1)
         for start in range(0, self.n_samples, size):
-            bits = table[:, : self.n_samples - start]
-            for bit in range(low, start.bit_length()):
-                if start >> bit & 1:
-                    bits = bits ^ self.directions[:, bit : bit + 1]
-            # float64: a float32 would round the largest numbers up to one, which is infinity in normal units.
-            yield torch.special.ndtri((bits.double() + 0.5) * 2.0**-_BITS).to(dtype)
+            count = min(size, self.n_samples - start)
+            yield sobol_normals(self.directions, self.shift, start, count, dtype)
+
+
+@fused
+def sobol_normals(directions: Tensor, shift: Tensor, start: int, count: int, dtype: torch.dtype) -> Tensor:
+    """`(D, count)` points from number `start` on, a multiple of the smallest power of two that holds `count`."""
+    low = (count - 1).bit_length()
+    bits = shift.unsqueeze(1)
+    for bit in range(low, start.bit_length()):
+        if start >> bit & 1:
+            bits = bits ^ directions[:, bit : bit + 1]
+    for bit in range(low):
+        bits = torch.cat([bits, bits ^ directions[:, bit : bit + 1]], 1)
+    # float64: a float32 would round the largest numbers up to one, which is infinity in normal units.
+    return torch.special.ndtri((bits[:, :count].double() + 0.5) * 2.0**-_BITS).to(dtype)
 
 
 def sampled_logits(mean: Tensor, scale: Tensor, factors: Tensor, normals: Tensor) -> Tensor:
@@ -95,12 +102,15 @@ def sampled_logits(mean: Tensor, scale: Tensor, factors: Tensor, normals: Tensor
 def sampled_logits_adjoint(gradient: Tensor, normals: Tensor, rank: int) -> tuple[Tensor, Tensor, Tensor]:
     """The gradient in mean, scale and factors; `gradient`, that in the logits `(N, K, s)`, is overwritten."""
     n, k, _ = gradient.shape
-    factors = (gradient.view(n * k, -1) @ normals[:rank].T).view(n, k, rank)
+    factors = gradient.new_zeros(n, k, 0)
+    if rank:
+        factors = (gradient.view(n * k, -1) @ normals[:rank].T).view(n, k, rank)
     mean = gradient.sum(2)
     # In place: einsum would do it in K small products, several times as slow on a CPU.
     return mean, gradient.mul_(normals[rank:]).sum(2), factors
 
 
+@fused
 def label_chunk(
     mean: Tensor, scale: Tensor, factors: Tensor, index: Tensor, normals: Tensor, top: Tensor, gradient: bool
 ) -> tuple[Tensor, Tensor, Tensor, tuple[Tensor, ...]]:
@@ -121,7 +131,12 @@ def label_chunk(
     news: tuple[Tensor, ...] = ()
     if gradient:
         # expm1 because p_y - 1 cancels where the label is nearly certain.
-        shares.mul_(weights / total).scatter_(1, here, weights * own.expm1())
+        shares, mine = shares.mul_(weights / total), weights * own.expm1()
+        if torch.compiler.is_compiling():  # a compiler fuses this; a scatter would be a pass of its own
+            classes = torch.arange(mean.shape[1], device=mean.device).unsqueeze(1)
+            shares = torch.where(classes == index, mine, shares)
+        else:
+            shares.scatter_(1, here, mine)
         news = sampled_logits_adjoint(shares, normals, factors.shape[2])
     return (top - higher).exp(), higher, weights.sum(2, keepdim=True), news
 
@@ -138,6 +153,8 @@ class LabelCost(torch.autograd.Function):
     def forward(
         ctx: Any, mean: Tensor, scale: Tensor, factors: Tensor, labels: Tensor, points: Points, gradient: bool
     ) -> Tensor:
+        # A compiler that gets tensors with a history warns that it looks at their .grad.
+        mean, scale, factors = mean.detach(), scale.detach(), factors.detach()
         index = labels.view(-1, 1, 1)
         top, mass = mean.new_full((len(mean), 1, 1), -math.inf), mean.new_zeros(len(mean), 1, 1)
         sums = [torch.zeros_like(mean), torch.zeros_like(mean), torch.zeros_like(factors)]

@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from noisegate._fusing import fusing
 from noisegate.errors import UnknownNameError
 from noisegate.networks._layers import Head
 from noisegate.networks.prepare import Prepared
@@ -181,8 +182,9 @@ def compiling_pays(images: int, precision: str, module: nn.Module | None = None)
 def compiled_networks(module: nn.Module) -> Iterator[None]:
     """Inside, the trained networks of a module run through `torch.compile`; their weights stay where they are.
 
-    What is around a network (the loss, a selection) is left alone: it may be anything that can be captured. So is
-    its head, whose size depends on the method: methods beside each other share what is compiled once.
+    What is around a network (the loss, a selection) is left alone, but for functions marked `fused`: it may be
+    anything that can be captured. So is its head, whose size depends on the method: methods beside each other share
+    what is compiled once.
     """
     networks = [m.network for m in module.modules() if isinstance(m, Prepared)]
     trained = [_before_head(n) for n in networks if any(p.requires_grad for p in n.parameters())]
@@ -193,6 +195,7 @@ def compiled_networks(module: nn.Module) -> Iterator[None]:
             # Not __call__: a frame of torch's own, as nn.Sequential has, is not compiled unless it is handed over.
             afterwards.callback(vars(network).pop, "forward", None)
             network.forward = torch.compile(network.forward, dynamic=False)
+        afterwards.enter_context(fusing())
         yield
 
 
