@@ -18,6 +18,8 @@ COVARIANCES = ("diagonal", "low-rank")
 MIN_SCALE = 1e-3
 #: Elements and samples of a chunk. On a CPU it should stay in the cache; a GPU wants few, large kernels.
 CHUNK_LIMITS = {"cpu": (2**19, 2**6), "cuda": (2**24, 2**14)}
+#: Up to this rank a compiler writes out products with the factors.
+FUSED_RANK = 8
 _BITS = 30
 _MAX_DIMENSIONS = torch.quasirandom.SobolEngine.MAXDIM
 
@@ -94,16 +96,25 @@ def sampled_logits(mean: Tensor, scale: Tensor, factors: Tensor, normals: Tensor
     """
     n, k, rank = factors.shape
     logits = torch.addcmul(mean.unsqueeze(2), scale.unsqueeze(2), normals[rank:])
+    if rank and _fuses(rank):
+        return logits + (factors.unsqueeze(3) * normals[:rank]).sum(2)
     if rank:
         logits.view(n * k, -1).addmm_(factors.reshape(n * k, rank), normals[:rank])
     return logits
+
+
+def _fuses(rank: int) -> bool:
+    """Whether products with the factors are left to a compiler, which makes no pass of their own of few of them."""
+    return torch.compiler.is_compiling() and rank <= FUSED_RANK
 
 
 def sampled_logits_adjoint(gradient: Tensor, normals: Tensor, rank: int) -> tuple[Tensor, Tensor, Tensor]:
     """The gradient in mean, scale and factors; `gradient`, that in the logits `(N, K, s)`, is overwritten."""
     n, k, _ = gradient.shape
     factors = gradient.new_zeros(n, k, 0)
-    if rank:
+    if rank and _fuses(rank):
+        factors = (gradient.unsqueeze(2) * normals[:rank]).sum(3)
+    elif rank:
         factors = (gradient.view(n * k, -1) @ normals[:rank].T).view(n, k, rank)
     mean = gradient.sum(2)
     # In place: einsum would do it in K small products, several times as slow on a CPU.
