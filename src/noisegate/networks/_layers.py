@@ -20,6 +20,16 @@ class Head(nn.Linear):
             return super().forward(x.to(self.weight.dtype))
 
 
+class BodyAndHead(nn.Module):
+    """A network of two parts: features by its `body`, outputs by its `head`, whose size the method decides."""
+
+    body: nn.Sequential
+    head: Head
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.body(x))
+
+
 def image_shape(network: str, input_shape: tuple[int, ...], smallest: int = 1) -> tuple[int, int, int]:
     """`input_shape` as (C, H, W), or an InputError that says what `network` takes."""
     if len(input_shape) != 3:
@@ -38,9 +48,11 @@ def conv(n_in: int, n_out: int, size: int, stride: int = 1) -> nn.Conv2d:
     return nn.Conv2d(n_in, n_out, size, stride=stride, padding=size // 2, bias=False)
 
 
-def global_average(x: Tensor) -> Tensor:
+class GlobalAverage(nn.Module):
     """Mean over the two image dimensions: (B, C, H, W) to (B, C)."""
-    return x.mean(dim=(2, 3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.mean(dim=(2, 3))
 
 
 def init_glorot_(module: nn.Module) -> None:

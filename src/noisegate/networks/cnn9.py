@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from torch import Tensor, nn
+from torch import nn
 
-from noisegate.networks._layers import Head, global_average, image_shape, init_glorot_
+from noisegate.networks._layers import BodyAndHead, GlobalAverage, Head, image_shape, init_glorot_
 
 
-class CNN9(nn.Module):
+class CNN9(BodyAndHead):
     """Nine 3x3 convolutions with group norm and leaky ReLU, in three stages, then a global average.
 
     Filters 128, 128, 128, pool, 256, 256, 256, pool, 512, 256, 128. Group norm has 2 groups, leaky ReLU the
@@ -32,12 +32,10 @@ class CNN9(nn.Module):
             nn.MaxPool2d(2),
             nn.Dropout(0.25),
             *_stage(256, 512, 256, 128),
+            GlobalAverage(),
         )
         self.head = Head(128, n_outputs)
         init_glorot_(self)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.head(global_average(self.body(x)))
 
 
 def _stage(n_in: int, *widths: int) -> list[nn.Module]:

@@ -6,13 +6,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from noisegate.networks._layers import Head, image_shape, init_glorot_
+from noisegate.networks._layers import BodyAndHead, Head, image_shape, init_glorot_
 
 #: What tensor cores take: channels, and rows and columns of matrices, in multiples of this.
 MULTIPLE = 8
 
 
-class LeNet5(nn.Module):
+class LeNet5(BodyAndHead):
     """Convolutions of 6, 16 and 120 filters (5x5, same padding), a dense layer of 84, ReLU throughout.
 
     A 2x2 max-pool follows each of the first two convolutions. Glorot-uniform weights, zero biases.
@@ -43,17 +43,14 @@ class LeNet5(nn.Module):
         self.head = Head(84, n_outputs)
         init_glorot_(self)
 
-    def forward(self, x: Tensor) -> Tensor:
-        return self.head(self.body(x))
-
 
 class SlimConv2d(nn.Conv2d):
     """A convolution of one or of a few channels, of stride 1.
 
     cuDNN has no tensor-core kernels for so few channels. Where the network is compiled for a GPU it is therefore
     computed in a form that has some. Of some twenty forms tried on bare steps this one was the fastest, at 0.83
-    times the plain one in tf32 and 0.65 times in bf16, in single measurements (`benchmarks/results/gpu.md`); whole
-    runs have not been measured with it. Uncompiled nothing is gained.
+    times the plain one in tf32 and 0.65 times in bf16, in single measurements, but whole runs in tf32, 16 side
+    by side, gained no more than a twentieth (`benchmarks/results/gpu.md`). Uncompiled nothing is gained.
     """
 
     def forward(self, x: Tensor) -> Tensor:

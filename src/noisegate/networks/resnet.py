@@ -8,14 +8,14 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from noisegate.errors import InputError
-from noisegate.networks._layers import Head, conv, global_average, image_shape, init_he_
+from noisegate.networks._layers import BodyAndHead, GlobalAverage, Head, conv, image_shape, init_he_
 
 Stem = Literal["cifar", "imagenet"]
 
 _STAGES = {18: (2, 2, 2, 2), 34: (3, 4, 6, 3), 50: (3, 4, 6, 3)}
 
 
-class ResNet(nn.Module):
+class ResNet(BodyAndHead):
     """ResNet-18, -34 or -50 with projection shortcuts; bottlenecks have their stride in the 3x3 convolution.
 
     Parameters
@@ -57,12 +57,9 @@ class ResNet(nn.Module):
             for i in range(blocks):
                 layers.append(block(n_in, 64 << stage, 2 if stage and not i else 1))
                 n_in = (64 << stage) * block.expansion
-        self.body = nn.Sequential(*layers)
+        self.body = nn.Sequential(*layers, GlobalAverage())
         self.head = Head(n_in, n_outputs)
         init_he_(self)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.head(global_average(self.body(x)))
 
 
 class _Residual(nn.Module):
@@ -118,7 +115,7 @@ def _basic_branch(n_in: int, width: int, stride: int) -> nn.Sequential:
     )
 
 
-class CifarResNet(nn.Module):
+class CifarResNet(BodyAndHead):
     """The ResNet for CIFAR: depth 6n + 2, three stages of 16, 32 and 64 filters, n basic blocks each.
 
     Shortcuts have no parameters (option A of the paper): every second pixel, zeros for the new channels.
@@ -139,12 +136,9 @@ class CifarResNet(nn.Module):
             for _ in range((depth - 2) // 6):
                 layers.append(_PlainShortcut(n_in, width))
                 n_in = width
-        self.body = nn.Sequential(*layers)
+        self.body = nn.Sequential(*layers, GlobalAverage())
         self.head = Head(64, n_outputs)
         init_he_(self)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.head(global_average(self.body(x)))
 
 
 class _PlainShortcut(nn.Module):
@@ -163,7 +157,7 @@ class _PlainShortcut(nn.Module):
         return F.relu(self.branch(x) + shortcut)
 
 
-class ResNetV2(nn.Module):
+class ResNetV2(BodyAndHead):
     """ResNet-v2-50: bottlenecks with batch norm and ReLU before each convolution, and the ImageNet stem.
 
     References
@@ -181,12 +175,9 @@ class ResNetV2(nn.Module):
                 layers.append(_PreBottleneck(n_in, 64 << stage, 2 if stage and not i else 1))
                 n_in = 256 << stage
         layers += [nn.BatchNorm2d(n_in), nn.ReLU(inplace=True)]
-        self.body = nn.Sequential(*layers)
+        self.body = nn.Sequential(*layers, GlobalAverage())
         self.head = Head(n_in, n_outputs)
         init_he_(self)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.head(global_average(self.body(x)))
 
 
 class _PreBottleneck(nn.Module):

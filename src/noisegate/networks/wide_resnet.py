@@ -6,10 +6,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from noisegate.errors import InputError
-from noisegate.networks._layers import Head, conv, global_average, image_shape, init_he_
+from noisegate.networks._layers import BodyAndHead, GlobalAverage, Head, conv, image_shape, init_he_
 
 
-class WideResNet(nn.Module):
+class WideResNet(BodyAndHead):
     """WRN-D-K: depth D = 6n + 4, three stages of 16K, 32K and 64K filters, n pre-activation blocks each.
 
     References
@@ -32,12 +32,9 @@ class WideResNet(nn.Module):
                 layers.append(_Block(n_in, width, 2 if stage and not i else 1))
                 n_in = width
         layers += [nn.BatchNorm2d(n_in), nn.ReLU(inplace=True)]
-        self.body = nn.Sequential(*layers)
+        self.body = nn.Sequential(*layers, GlobalAverage())
         self.head = Head(n_in, n_outputs)
         init_he_(self)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.head(global_average(self.body(x)))
 
 
 class _Block(nn.Module):

@@ -397,7 +397,9 @@ class Heteroscedastic(Objective):
     64 MiB on a GPU, or one sample of all rows if that is larger). The defaults at batch 128 take at best 10 ms
     for 10 classes and 51 ms for 100, forward and backward on one core: some 40 and 200 times cross-entropy's
     loss. Integer targets accumulate the gradient in the forward; soft targets, `costs` and `log_probs` make
-    the samples again in the backward: two to six times as long. There is no double backward.
+    the samples again in the backward: two to six times as long. There is no double backward. In a run whose
+    networks are compiled (`execution="compiled"`) so are these costs: on one H200 and with S = 1000 a half to a
+    quarter of the time (`benchmarks/results/gpu.md`).
 
     Maps `(B, n_outputs, h, w)` with targets `(B, H, W)` that are larger, or with `size=(H, W)`: sampled logits
     are upsampled bilinearly before the softmax. Noise is then independent between the places of the small
