@@ -73,3 +73,15 @@ def test_heteroscedastic_costs_are_the_same_compiled(rank, n_classes, graphs, mo
         here = found()
     assert len(graphs) >= 2
     torch.testing.assert_close(here, wanted, rtol=1e-9, atol=1e-12)
+
+
+def test_many_chunks_are_compiled_once(graphs, monkeypatch):
+    """A chunk's place among the others must not be known to the compiler: there may be a thousand."""
+    monkeypatch.setitem(heteroscedastic.CHUNK_LIMITS, "cpu", (2**19, 8))
+    for name in ("label_chunk", "sobol_normals"):
+        monkeypatch.setattr(heteroscedastic, name, fused(getattr(heteroscedastic, name).__wrapped__))
+    objective = ng.Heteroscedastic(5, n_samples=100)
+    with fusing():
+        objective(torch.randn(6, 10), torch.arange(6) % 5)
+    # Chunks of 8 samples, and a last one of 4.
+    assert len(graphs) == 4

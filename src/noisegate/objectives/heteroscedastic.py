@@ -70,20 +70,20 @@ class Points:
 
     def chunks(self, size: int, dtype: torch.dtype) -> Iterator[Tensor]:
         """Tensors (D, s), s at most `size`, a power of two; together (D, n_samples)."""
+        low = size.bit_length() - 1
         for start in range(0, self.n_samples, size):
-            count = min(size, self.n_samples - start)
-            yield sobol_normals(self.directions, self.shift, start, count, dtype)
+            first = self.shift
+            for bit in range(low, start.bit_length()):
+                if start >> bit & 1:
+                    first = first ^ self.directions[:, bit]
+            yield sobol_normals(self.directions, first, min(size, self.n_samples - start), dtype)
 
 
 @fused
-def sobol_normals(directions: Tensor, shift: Tensor, start: int, count: int, dtype: torch.dtype) -> Tensor:
-    """`(D, count)` points from number `start` on, a multiple of the smallest power of two that holds `count`."""
-    low = (count - 1).bit_length()
-    bits = shift.unsqueeze(1)
-    for bit in range(low, start.bit_length()):
-        if start >> bit & 1:
-            bits = bits ^ directions[:, bit : bit + 1]
-    for bit in range(low):
+def sobol_normals(directions: Tensor, first: Tensor, count: int, dtype: torch.dtype) -> Tensor:
+    """`(D, count)` points; the first has these bits `(D,)`, and as its number a multiple of some 2^m >= count."""
+    bits = first.unsqueeze(1)
+    for bit in range((count - 1).bit_length()):
         bits = torch.cat([bits, bits ^ directions[:, bit : bit + 1]], 1)
     # float64: a float32 would round the largest numbers up to one, which is infinity in normal units.
     return torch.special.ndtri((bits[:, :count].double() + 0.5) * 2.0**-_BITS).to(dtype)
