@@ -236,6 +236,10 @@ class NoiseAgainstNoise(Objective):
     One eps for each example (or pixel), from torch's default generator, in training mode only; in evaluation
     mode it is cross-entropy. The loss of a step can be negative; its expectation is cross-entropy.
 
+    The targets t = onehot(y) + sigma eps do not sum to one, and the gradient in the logits is (sum_k t_k) p - t. A
+    cross-entropy that takes targets for a distribution returns p - t, which is another method and memorises sooner
+    (`reproduction/README.md`).
+
     References
     ----------
     Chen, Chen, Ye, Zhao, Heng. Noise against noise: stochastic label noise helps combat inherent label noise.
