@@ -34,7 +34,8 @@ def fused(function: Callable[P, T]) -> Callable[P, T]:
 
     @functools.wraps(function)
     def either(*args: P.args, **kwargs: P.kwargs) -> T:
-        if not _fusing.get():
+        # Who compiles all of it already needs no compiling here, and cannot look into a context.
+        if torch.compiler.is_compiling() or not _fusing.get():
             return function(*args, **kwargs)
         if not compiled:
             compiled.append(torch.compile(function, dynamic=False))
