@@ -12,6 +12,7 @@ import contextlib
 import time
 
 import torch
+from lenet_convolutions import microseconds
 from torch import Tensor
 
 import noisegate as ng
@@ -45,18 +46,6 @@ def graph(cost: ng.Heteroscedastic, outputs: Tensor, labels: Tensor, fuse: bool)
         step()
         captured.capture_end()
     return captured, stream
-
-
-def microseconds(replays: list[Replay], rounds: int = 50) -> float:
-    for count in (5, rounds):
-        torch.cuda.synchronize()
-        started = time.perf_counter()
-        for _ in range(count):
-            for captured, stream in replays:
-                with torch.cuda.stream(stream):
-                    captured.replay()
-        torch.cuda.synchronize()
-    return 1e6 * (time.perf_counter() - started) / (rounds * len(replays))
 
 
 def gradient(cost: ng.Heteroscedastic, outputs: Tensor, labels: Tensor) -> Tensor:

@@ -33,6 +33,8 @@ from noisegate.studies.study import Study, Value, slug
 HERE = Path(__file__).parent
 ARCHIVES, README = HERE / "results", HERE / "README.md"
 #: What a run leaves that is worth keeping.
+#: Bytes in an archive before it is compressed, which makes a sixth of them.
+PART = 2_500_000
 KEPT = ("result.json", "arrays.safetensors", "failed.json")
 BLOCK = re.compile(r"(<!-- cells of ([\w-]+)( rows [\w,-]+)? -->\n).*?(<!-- end -->)", re.DOTALL)
 
@@ -64,8 +66,24 @@ def pack(folder: Path, archives: Path = ARCHIVES) -> dict[str, int]:
                 target.write_bytes(path.read_bytes())
         groups = _groups(Store(whole))
         for name, keys in groups.items():
-            _write_archive(archives / f"{name}.tar.xz", whole / "runs", sorted(keys))
+            for number, part in enumerate(_parts(sorted(keys), whole / "runs"), 1):
+                file = f"{name}.tar.xz" if number == 1 else f"{name}.{number}.tar.xz"
+                _write_archive(archives / file, whole / "runs", part)
     return {name: len(keys) for name, keys in groups.items()}
+
+
+def _parts(keys: Sequence[str], runs: Path) -> list[list[str]]:
+    """As many runs together as make a file of less than about half a megabyte; in order."""
+    parts: list[list[str]] = [[]]
+    size = 0
+    for key in keys:
+        own = sum(each.stat().st_size for each in (runs / key).iterdir())
+        if parts[-1] and size + own > PART:
+            parts.append([])
+            size = 0
+        parts[-1].append(key)
+        size += own
+    return parts
 
 
 def _write_archive(path: Path, runs: Path, keys: Sequence[str]) -> None:
@@ -211,7 +229,7 @@ def written(text: str, store: Store) -> str:
 def jumps(archive: str, by: float = 2.0, after: int = 20) -> Iterator[str]:
     """A line a run: the epochs beyond the first ones whose loss is this much above the lowest one before."""
     with tempfile.TemporaryDirectory() as scratch:
-        unpack(Path(scratch), pattern=f"{archive}.tar.xz")
+        unpack(Path(scratch), pattern=f"{archive}.*tar.xz")
         for result in sorted(Store(scratch).results(), key=lambda r: (str(r.settings["noise"]), r.seed)):
             losses = [epoch["loss"] for epoch in result.history[-1]]
             high = [i + 1 for i in range(after, len(losses)) if losses[i] >= min(losses[:i]) + by]

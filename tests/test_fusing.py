@@ -8,21 +8,6 @@ from noisegate._fusing import fused, fusing
 from noisegate.objectives import heteroscedastic
 
 
-@pytest.fixture
-def graphs(monkeypatch):
-    """What is compiled, by a backend that runs it as it is."""
-    found, compile_ = [], torch.compile
-
-    def backend(graph, inputs):
-        found.append(graph)
-        return graph
-
-    monkeypatch.setattr(torch, "compile", lambda f, **options: compile_(f, backend=backend, **options))
-    torch._dynamo.reset()
-    yield found
-    torch._dynamo.reset()
-
-
 def test_a_function_is_compiled_inside_only_and_once(graphs):
     @fused
     def doubled(x):

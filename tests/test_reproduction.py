@@ -53,7 +53,16 @@ def test_packing_again_makes_the_same_files(ledger, unpacked, tmp_path):
     assert [path.name for path in sorted(tmp_path.iterdir())] == [path.name for path in stored]
     for path in stored:
         assert lzma.decompress((tmp_path / path.name).read_bytes()) == lzma.decompress(path.read_bytes())
-        assert path.stat().st_size < 1_000_000
+        assert path.stat().st_size < 500_000
+
+
+def test_many_runs_make_several_files(ledger, unpacked, tmp_path, monkeypatch):
+    monkeypatch.setattr(ledger, "PART", 200_000)
+    folder, count = unpacked
+    counts = ledger.pack(folder, tmp_path)
+    assert sum(counts.values()) == count
+    assert len(list(tmp_path.glob("ln-table1-mnist-ce.*tar.xz"))) > 3
+    assert ledger.unpack(tmp_path / "again", tmp_path) == count
 
 
 def test_a_run_with_a_changed_setting_is_kept_apart(ledger, unpacked, tmp_path):

@@ -144,22 +144,6 @@ def test_compiled_networks_are_as_they_were_afterwards(monkeypatch):
     assert "forward" not in vars(inner)
 
 
-@pytest.fixture
-def graphs(monkeypatch):
-    """What is compiled, by a backend that runs it as it is."""
-    found, compile_ = [], torch.compile
-
-    def backend(graph, inputs):
-        found.append(graph)
-        return graph
-
-    def compiled(function, **options):
-        return compile_(function, backend=backend, **options)
-
-    monkeypatch.setattr(torch, "compile", compiled)
-    return found
-
-
 def test_a_sequence_of_layers_is_compiled(graphs):
     network = nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 3))
     prepared = Prepared(network, torch.zeros(2), torch.ones(2), {"input_shape": [2]})
