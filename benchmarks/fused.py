@@ -12,7 +12,7 @@ import contextlib
 import time
 
 import torch
-from lenet_convolutions import microseconds
+from lenet_convolutions import captured, microseconds
 from torch import Tensor
 
 import noisegate as ng
@@ -38,14 +38,7 @@ def graph(cost: ng.Heteroscedastic, outputs: Tensor, labels: Tensor, fuse: bool)
 
     stream = torch.cuda.Stream()
     with torch.cuda.stream(stream), fusing() if fuse else contextlib.nullcontext():
-        for _ in range(3):
-            step()
-        torch.cuda.synchronize()
-        captured = torch.cuda.CUDAGraph()
-        captured.capture_begin()
-        step()
-        captured.capture_end()
-    return captured, stream
+        return captured(step), stream
 
 
 def gradient(cost: ng.Heteroscedastic, outputs: Tensor, labels: Tensor) -> Tensor:
@@ -58,7 +51,6 @@ def gradient(cost: ng.Heteroscedastic, outputs: Tensor, labels: Tensor) -> Tenso
 def main() -> None:
     torch.manual_seed(0)
     torch.set_float32_matmul_precision("high")
-    torch._dynamo.config.recompile_limit = 256
     print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}")
     for n_classes, batch, rank, width in CASES:
         cost = objective(n_classes, rank)

@@ -4,7 +4,7 @@
                                                  noisegate study run NAME --out DIR
     python reproduction/ledger.py pack DIR       packs the finished runs in DIR, one archive a study and row
     python reproduction/ledger.py write          writes the tables in README.md anew from the archives
-    python reproduction/ledger.py jumps ARCHIVE  lists the epochs in which the loss of a run had jumped
+    python reproduction/ledger.py jumps ARCHIVE  lists when the loss of each run had jumped, and its last tests
 
 Results are kept as `noisegate study run` left them. Runs that belong to no cell of a study, because a setting of
 theirs was changed, are packed as STUDY-ROW-changed.
@@ -227,11 +227,12 @@ def written(text: str, store: Store) -> str:
 
 
 def jumps(archive: str, by: float = 2.0, after: int = 20) -> Iterator[str]:
-    """A line a run: the epochs beyond the first ones whose loss is this much above the lowest one before."""
+    """A line a run: epochs beyond the first ones whose loss is this much above the lowest one before; last tests."""
     with tempfile.TemporaryDirectory() as scratch:
         unpack(Path(scratch), pattern=f"{archive}.*tar.xz")
         for result in sorted(Store(scratch).results(), key=lambda r: (str(r.settings["noise"]), r.seed)):
             losses = [epoch["loss"] for epoch in result.history[-1]]
+            tests = [epoch["test_accuracy"] for epoch in result.history[-1] if "test_accuracy" in epoch][-20:]
             high = [i + 1 for i in range(after, len(losses)) if losses[i] >= min(losses[:i]) + by]
             noise = " ".join(
                 str(v) for k, v in (result.settings["noise"] or {}).items() if k in ("name", "rate")
@@ -239,7 +240,8 @@ def jumps(archive: str, by: float = 2.0, after: int = 20) -> Iterator[str]:
             recipe = result.settings["recipe"]
             yield (
                 f"{noise or 'no noise'}, seed {result.seed}, {recipe['precision']}: "
-                f"{100 * result.metrics['test_accuracy']:.1f} %, {len(high)} jumps {high}"
+                f"{100 * result.metrics['test_accuracy']:.1f} %, {len(high)} jumps {high}; "
+                f"last tests {' '.join(f'{100 * test:.1f}' for test in tests)}"
             )
 
 

@@ -14,21 +14,23 @@ from __future__ import annotations
 
 import argparse
 import json
-import tarfile
+import tempfile
 from pathlib import Path
 from typing import Any
 
 import torch
+from ledger import unpack
 from torch import Tensor
 from torch.nn import functional as F
 
 import noisegate as ng
 from noisegate.studies import catalogue
 from noisegate.studies.execute import load_data
+from noisegate.studies.store import Store
 from noisegate.training.run import Run
 
 HERE = Path(__file__).parent
-FOUND, PICTURE, STORED = (HERE / name for name in ("nan_gradient.json", "nan_gradient.png", "results"))
+FOUND, PICTURE = HERE / "nan_gradient.json", HERE / "nan_gradient.png"
 
 
 class TargetsTakenToSumToOne(ng.NoiseAgainstNoise):
@@ -59,11 +61,11 @@ def measure(column: str, seed: int, device: str, root: str | None) -> dict[str, 
 
 def stored(column: str) -> list[list[float]]:
     """Test accuracies of the study's own runs of NAN, epoch by epoch."""
-    keys = {cell_of(column).settings.replace(seed=seed).key for seed in range(5)}
-    with tarfile.open(STORED / "ln-table1-mnist-nan.tar.xz") as archive:
-        files = (archive.extractfile(name) for name in archive.getnames())
-        runs = [json.load(file) for file in files if file is not None]
-    return [[100 * e["test_accuracy"] for e in r["history"][-1]] for r in runs if r["key"] in keys]
+    with tempfile.TemporaryDirectory() as scratch:
+        unpack(Path(scratch), pattern="ln-table1-mnist-nan.*tar.xz")
+        store = Store(scratch)
+        runs = [store.result(cell_of(column).settings.replace(seed=seed)) for seed in range(5)]
+    return [[100 * e["test_accuracy"] for e in run.history[-1]] for run in runs if run is not None]
 
 
 def draw() -> None:

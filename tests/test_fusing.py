@@ -7,6 +7,8 @@ import noisegate as ng
 from noisegate._fusing import fused, fusing
 from noisegate.objectives import heteroscedastic
 
+FUSED = ("label_chunk", "sobol_normals", "sobol_table")
+
 
 def test_a_function_is_compiled_inside_only_and_once(graphs):
     @fused
@@ -51,22 +53,22 @@ def test_heteroscedastic_costs_are_the_same_compiled(rank, n_classes, graphs, mo
         return costs.detach(), gradient
 
     wanted = found()
-    for name in ("label_chunk", "sobol_normals"):
+    for name in FUSED:
         # Anew, so that nothing is compiled already and nothing stays so.
         monkeypatch.setattr(heteroscedastic, name, fused(getattr(heteroscedastic, name).__wrapped__))
     with fusing():
         here = found()
-    assert len(graphs) >= 2
+    assert len(graphs) >= 3
     torch.testing.assert_close(here, wanted, rtol=1e-9, atol=1e-12)
 
 
 def test_many_chunks_are_compiled_once(graphs, monkeypatch):
     """A chunk's place among the others must not be known to the compiler: there may be a thousand."""
     monkeypatch.setitem(heteroscedastic.CHUNK_LIMITS, "cpu", (2**19, 8))
-    for name in ("label_chunk", "sobol_normals"):
+    for name in FUSED:
         monkeypatch.setattr(heteroscedastic, name, fused(getattr(heteroscedastic, name).__wrapped__))
     objective = ng.Heteroscedastic(5, n_samples=100)
     with fusing():
         objective(torch.randn(6, 10), torch.arange(6) % 5)
-    # Chunks of 8 samples, and a last one of 4.
-    assert len(graphs) == 4
+    # The table; and the points and costs of a chunk of 8 samples, and of the last one of 4.
+    assert len(graphs) == 5

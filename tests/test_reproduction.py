@@ -84,4 +84,7 @@ def test_jumps_of_the_loss_are_listed_run_by_run(ledger):
     lines = list(ledger.jumps("ln-table1-mnist-ln-changed"))
     assert lines == sorted(lines)
     assert lines[1].startswith("asymmetric 0.1, seed 1, fp32: 99.1 %, 8 jumps [22, 31, ")
-    assert list(ledger.jumps("ln-table1-mnist-ln-changed", by=1e9))[1].endswith(": 99.1 %, 0 jumps []")
+    none, tests = list(ledger.jumps("ln-table1-mnist-ln-changed", by=1e9))[1].split("; last tests ")
+    assert none.endswith(": 99.1 %, 0 jumps []")
+    assert len(tests.split()) == 20
+    assert tests.endswith(" 99.1 99.1")

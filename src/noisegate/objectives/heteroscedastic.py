@@ -71,22 +71,30 @@ class Points:
     def chunks(self, size: int, dtype: torch.dtype) -> Iterator[Tensor]:
         """Tensors (D, s), s at most `size`, a power of two; together (D, n_samples)."""
         low = size.bit_length() - 1
+        table = sobol_table(self.directions, low)
         for start in range(0, self.n_samples, size):
             first = self.shift
             for bit in range(low, start.bit_length()):
                 if start >> bit & 1:
                     first = first ^ self.directions[:, bit]
-            yield sobol_normals(self.directions, first, min(size, self.n_samples - start), dtype)
+            yield sobol_normals(table, first, min(size, self.n_samples - start), dtype)
 
 
 @fused
-def sobol_normals(directions: Tensor, first: Tensor, count: int, dtype: torch.dtype) -> Tensor:
-    """`(D, count)` points; the first has these bits `(D,)`, and as its number a multiple of some 2^m >= count."""
-    bits = first.unsqueeze(1)
-    for bit in range((count - 1).bit_length()):
-        bits = torch.cat([bits, bits ^ directions[:, bit : bit + 1]], 1)
+def sobol_table(directions: Tensor, low: int) -> Tensor:
+    """`(D, 2^low)` bits of the first points, without a shift."""
+    table = torch.zeros_like(directions[:, :1])
+    for bit in range(low):
+        table = torch.cat([table, table ^ directions[:, bit : bit + 1]], 1)
+    return table
+
+
+@fused
+def sobol_normals(table: Tensor, first: Tensor, count: int, dtype: torch.dtype) -> Tensor:
+    """`(D, count)` points of a chunk whose first one has these bits `(D,)`."""
+    bits = first.unsqueeze(1) ^ table[:, :count]
     # float64: a float32 would round the largest numbers up to one, which is infinity in normal units.
-    return torch.special.ndtri((bits[:, :count].double() + 0.5) * 2.0**-_BITS).to(dtype)
+    return torch.special.ndtri((bits.double() + 0.5) * 2.0**-_BITS).to(dtype)
 
 
 def sampled_logits(mean: Tensor, scale: Tensor, factors: Tensor, normals: Tensor) -> Tensor:
@@ -398,8 +406,8 @@ class Heteroscedastic(Objective):
     for 10 classes and 51 ms for 100, forward and backward on one core: some 40 and 200 times cross-entropy's
     loss. Integer targets accumulate the gradient in the forward; soft targets, `costs` and `log_probs` make
     the samples again in the backward: two to six times as long. There is no double backward. In a run whose
-    networks are compiled (`execution="compiled"`) so are these costs: on one H200 and with S = 1000 a half to a
-    quarter of the time (`benchmarks/results/gpu.md`).
+    networks are compiled (`execution="compiled"`) so are these costs: on one H200 and with S = 1000 two thirds
+    to a quarter of the time (`benchmarks/results/gpu.md`).
 
     Maps `(B, n_outputs, h, w)` with targets `(B, H, W)` that are larger, or with `size=(H, W)`: sampled logits
     are upsampled bilinearly before the softmax. Noise is then independent between the places of the small
