@@ -227,7 +227,7 @@ def written(text: str, store: Store) -> str:
 
 
 def jumps(archive: str, by: float = 2.0, after: int = 20) -> Iterator[str]:
-    """A line a run: epochs beyond the first ones whose loss is this much above the lowest one before; last tests."""
+    """A line a run: epochs beyond the first ones whose loss is this much above the lowest before; last tests."""
     with tempfile.TemporaryDirectory() as scratch:
         unpack(Path(scratch), pattern=f"{archive}.*tar.xz")
         for result in sorted(Store(scratch).results(), key=lambda r: (str(r.settings["noise"]), r.seed)):
