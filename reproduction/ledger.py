@@ -20,6 +20,7 @@ import tempfile
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -36,7 +37,7 @@ ARCHIVES, README = HERE / "results", HERE / "README.md"
 #: Bytes in an archive before it is compressed, which makes a sixth of them.
 PART = 2_500_000
 KEPT = ("result.json", "arrays.safetensors", "failed.json")
-BLOCK = re.compile(r"(<!-- cells of ([\w-]+)( rows [\w,-]+)? -->\n).*?(<!-- end -->)", re.DOTALL)
+BLOCK = re.compile(r"(<!-- (cells|changes) of ([\w-]+)( rows [\w,-]+)? -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
 def unpack(folder: Path, archives: Path = ARCHIVES, pattern: str = "*.tar.xz") -> int:
@@ -213,36 +214,99 @@ def _about(cells: Sequence[CellRuns]) -> Iterator[str]:
     )
 
 
+def changes(study: Study, store: Store, rows: Sequence[str] = ()) -> list[str]:
+    """Runs of a cell with settings changed by `--set`, beside those without, as lines of Markdown."""
+    cells = [of for of in gather(Results(study, store)) if of.results]
+    cells = [of for of in cells if not rows or slug(of.cell.row) in rows]
+    known = {result.key for of in cells for result in of.results}
+    others = [result for result in store.results() if result.key not in known]
+    lines = [
+        "| changed | method | column | n | changed, % | as it is, % | runs with jumps | single runs, by seed |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for of in cells:
+        groups: dict[str, list[Result]] = defaultdict(list)
+        for result in others:
+            if (change := _change(of.results[0], result)) is not None:
+                groups[change].append(result)
+        for change, results in sorted(groups.items()):
+            results.sort(key=lambda result: result.seed)
+            jumped = [sum(bool(jumps_of(r)) for r in some) for some in (results, of.results)]
+            single = ", ".join(f"{r.seed}: {100 * r.metrics['test_accuracy']:.1f}" for r in results)
+            lines.append(
+                f"| `{change}` | {of.cell.row} | {of.cell.column} | {len(results)} | {_accuracy(results)} "
+                f"| {_accuracy(of.results)} | {jumped[0]} (as it is: {jumped[1]} of {len(of.results)}) | {single} |"
+            )
+    return [*lines, ""]
+
+
+def _accuracy(results: Sequence[Result]) -> str:
+    values = [100 * result.metrics["test_accuracy"] for result in results]
+    spread = f" ± {np.std(values, ddof=1):.2f}" if len(values) > 1 else ""
+    return f"{np.mean(values):.2f}{spread}"
+
+
+def _change(one: Result, other: Result) -> str | None:
+    """What `--set` changed between two runs; None where they differ in more than that and the seed."""
+    for part in one.settings.keys() - {"recipe", "params", "method", "seed"}:
+        if one.settings[part] != other.settings.get(part):
+            return None
+    if one.settings["method"]["name"] != other.settings["method"]["name"]:
+        return None
+    before = _settings(one)
+    return ", ".join(
+        f"{name}={value}" for name, value in _settings(other).items() if value != before.get(name)
+    )
+
+
 def written(text: str, store: Store) -> str:
     """README's text with its tables made anew."""
 
     def block(match: re.Match[str]) -> str:
-        rows = (match[3] or "").removeprefix(" rows ").split(",")
-        study = catalogue.get(match[2])
-        return (
-            match[1] + "\n".join(["", *table(study, store, [row for row in rows if row])]) + "\n" + match[4]
-        )
+        rows = [row for row in (match[4] or "").removeprefix(" rows ").split(",") if row]
+        make = table if match[2] == "cells" else changes
+        return match[1] + "\n".join(["", *make(catalogue.get(match[3]), store, rows)]) + "\n" + match[5]
 
     return BLOCK.sub(block, text)
 
 
-def jumps(archive: str, by: float = 2.0, after: int = 20) -> Iterator[str]:
-    """A line a run: epochs beyond the first ones whose loss is this much above the lowest before; last tests."""
+def jumps_of(result: Result, by: float = 2.0, after: int = 20) -> list[int]:
+    """The epochs beyond the first ones whose loss is this much above the lowest before."""
+    losses = [epoch["loss"] for epoch in result.history[-1]]
+    return [i + 1 for i in range(after, len(losses)) if losses[i] >= min(losses[:i]) + by]
+
+
+def jumps(archive: str) -> Iterator[str]:
+    """A line a run: the epochs at which its loss had jumped, and its last tests."""
     with tempfile.TemporaryDirectory() as scratch:
         unpack(Path(scratch), pattern=f"{archive}.*tar.xz")
-        for result in sorted(Store(scratch).results(), key=lambda r: (str(r.settings["noise"]), r.seed)):
-            losses = [epoch["loss"] for epoch in result.history[-1]]
+        results = Store(scratch).results()
+        settings = [_settings(result) for result in results]
+        named = [name for name in settings[0] if len({str(each.get(name)) for each in settings}) > 1]
+        lines = []
+        for result, own in zip(results, settings, strict=True):
             tests = [epoch["test_accuracy"] for epoch in result.history[-1] if "test_accuracy" in epoch][-20:]
-            high = [i + 1 for i in range(after, len(losses)) if losses[i] >= min(losses[:i]) + by]
+            high = jumps_of(result)
             noise = " ".join(
                 str(v) for k, v in (result.settings["noise"] or {}).items() if k in ("name", "rate")
             )
-            recipe = result.settings["recipe"]
-            yield (
-                f"{noise or 'no noise'}, seed {result.seed}, {recipe['precision']}: "
+            about = [
+                noise or "no noise",
+                *(f"{name}={own.get(name)}" for name in named),
+                f"seed {result.seed}",
+            ]
+            lines.append(
+                f"{', '.join(about)}: "
                 f"{100 * result.metrics['test_accuracy']:.1f} %, {len(high)} jumps {high}; "
                 f"last tests {' '.join(f'{100 * test:.1f}' for test in tests)}"
             )
+        yield from sorted(lines)
+
+
+def _settings(result: Result) -> dict[str, Any]:
+    """What `--set` can change, by the names that it takes."""
+    parts = {part: result.settings[part] for part in ("recipe", "params")}
+    return {f"{part}.{name}": value for part, values in parts.items() for name, value in values.items()}
 
 
 def main() -> None:

@@ -83,8 +83,30 @@ def test_a_run_with_a_changed_setting_is_kept_apart(ledger, unpacked, tmp_path):
 def test_jumps_of_the_loss_are_listed_run_by_run(ledger):
     lines = list(ledger.jumps("ln-table1-mnist-ln-changed"))
     assert lines == sorted(lines)
-    assert lines[1].startswith("asymmetric 0.1, seed 1, fp32: 99.1 %, 8 jumps [22, 31, ")
-    none, tests = list(ledger.jumps("ln-table1-mnist-ln-changed", by=1e9))[1].split("; last tests ")
-    assert none.endswith(": 99.1 %, 0 jumps []")
+    (line,) = (line for line in lines if "precision=fp32" in line and "seed 1:" in line)
+    about, tests = line.split("; last tests ")
+    assert about.startswith("asymmetric 0.1, ")
+    assert ": 99.1 %, 8 jumps [22, 31, " in about
     assert len(tests.split()) == 20
     assert tests.endswith(" 99.1 99.1")
+
+
+def test_what_was_changed_is_told_from_what_is_another_cell(ledger, unpacked):
+    results = [r for r in Store(unpacked[0]).results() if r.settings["data"]["name"] == "mnist"]
+    ln = [r for r in results if r.settings["method"]["name"] == "ln"]
+    low = [r for r in ln if (r.settings["noise"] or {}).get("rate") == 0.1]
+    usual = {"clip_norm": None, "schedule": "constant", "precision": "tf32"}
+    plain = next(
+        r
+        for r in low
+        if r.settings["params"]["min_scale"] == 0.1 and usual.items() <= r.settings["recipe"].items()
+    )
+    found = {ledger._change(plain, r) for r in low}
+    assert {
+        "recipe.clip_norm=1",
+        "params.min_scale=0.5",
+        "recipe.schedule=cosine",
+        "recipe.precision=fp32",
+    } < found
+    assert {ledger._change(plain, r) for r in ln if r not in low} == {None}
+    assert {ledger._change(plain, r) for r in results if r not in ln} == {None}
