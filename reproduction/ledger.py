@@ -33,10 +33,12 @@ from noisegate.studies.study import Study, Value, slug
 
 HERE = Path(__file__).parent
 ARCHIVES, README = HERE / "results", HERE / "README.md"
-#: What a run leaves that is worth keeping.
 #: Bytes in an archive before it is compressed, which makes a sixth of them.
 PART = 2_500_000
+#: What a run leaves that is worth keeping.
 KEPT = ("result.json", "arrays.safetensors", "failed.json")
+#: The accuracies of a run: at its end, and at the epoch whose accuracy on the noisy validation rows is best.
+LAST, CHOSEN = "test_accuracy", "test_accuracy_best_validation"
 BLOCK = re.compile(r"(<!-- (cells|changes) of ([\w-]+)( rows [\w,-]+)? -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
@@ -167,7 +169,7 @@ def _line(entry: Entry) -> str:
                 f"{gpu_seconds(of.results):.0f}",
                 _last_tests(of, value),
                 _chosen(of, value),
-                " ".join(f"{entry.samples[seed]:.1f}" for seed in sorted(entry.samples)),
+                _list([entry.samples[seed] for seed in sorted(entry.samples)]),
             )
         )
         + " |"
@@ -197,7 +199,7 @@ def _last_tests(of: CellRuns, value: Value, count: int = 10) -> str:
 
 
 def _chosen(of: CellRuns, value: Value) -> str:
-    values = list(of.values("test_accuracy_best_validation", 100.0).values())
+    values = list(of.values(CHOSEN, 100.0).values())
     if not values:
         return "-"
     deviation = float(np.std(values, ddof=1)) if len(values) > 1 else None
@@ -221,29 +223,34 @@ def changes(study: Study, store: Store, rows: Sequence[str] = ()) -> list[str]:
     known = {result.key for of in cells for result in of.results}
     others = [result for result in store.results() if result.key not in known]
     lines = [
-        "| changed | method | column | n | changed, % | as it is, % | runs with jumps | single runs, by seed |",
-        "|---|---|---|---|---|---|---|---|",
+        "| changed | method | column | n | last epoch | by noisy validation | runs with jumps | last, by seed "
+        "| by noisy validation, by seed |",
+        "|---|---|---|---|---|---|---|---|---|",
     ]
     for of in cells:
         groups: dict[str, list[Result]] = defaultdict(list)
         for result in others:
             if (change := _change(of.results[0], result)) is not None:
                 groups[change].append(result)
+        if groups:
+            groups[""] = list(of.results)
         for change, results in sorted(groups.items()):
             results.sort(key=lambda result: result.seed)
-            jumped = [sum(bool(jumps_of(r)) for r in some) for some in (results, of.results)]
-            single = ", ".join(f"{r.seed}: {100 * r.metrics['test_accuracy']:.1f}" for r in results)
+            last, chosen = ([100 * r.metrics[name] for r in results] for name in (LAST, CHOSEN))
             lines.append(
-                f"| `{change}` | {of.cell.row} | {of.cell.column} | {len(results)} | {_accuracy(results)} "
-                f"| {_accuracy(of.results)} | {jumped[0]} (as it is: {jumped[1]} of {len(of.results)}) | {single} |"
+                f"| {f'`{change}`' if change else 'nothing'} | {of.cell.row} | {of.cell.column} | {len(results)} "
+                f"| {_mean(last)} | {_mean(chosen)} | {sum(bool(jumps_of(r)) for r in results)} "
+                f"| {_list(last)} | {_list(chosen)} |"
             )
     return [*lines, ""]
 
 
-def _accuracy(results: Sequence[Result]) -> str:
-    values = [100 * result.metrics["test_accuracy"] for result in results]
-    spread = f" ± {np.std(values, ddof=1):.2f}" if len(values) > 1 else ""
-    return f"{np.mean(values):.2f}{spread}"
+def _mean(values: Sequence[float]) -> str:
+    return f"{np.mean(values):.2f}" + (f" ± {np.std(values, ddof=1):.2f}" if len(values) > 1 else "")
+
+
+def _list(values: Sequence[float]) -> str:
+    return " ".join(f"{value:.1f}" for value in values)
 
 
 def _change(one: Result, other: Result) -> str | None:

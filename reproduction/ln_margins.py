@@ -3,6 +3,9 @@
     python reproduction/ln_margins.py --root DATA     trains one run of the study, writes ln_margins.json and .png
     python reproduction/ln_margins.py --draw          draws ln_margins.png anew from ln_margins.json
     python reproduction/ln_margins.py --root DATA --min-scale 1 --epochs 1      prints, stores nothing
+    python reproduction/ln_margins.py --root DATA --device cpu --min-scale 1 --hold 5 --fall 0 --epochs 20
+                                                      the same; lambda stays at 1 for five epochs and then falls,
+                                                      here at once, to the paper's; on a CPU only
 
 For test images of each class a that the noise turns into b (7 > 1, 2 > 7, 3 > 8, 5 <> 6): the median of
 mu_a - mu_b, which decides between the two; how far mu is from the line through the two targets; the scale along
@@ -14,6 +17,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,13 +41,15 @@ class Margins:
     run : Run
     pairs : dict of int to int
         The class that each class is taken for.
+    scales : sequence of float
+        lambda in the second epoch, the third, ...; the last one stays. A captured step would not see it change.
     """
 
-    def __init__(self, run: Run, pairs: dict[int, int]) -> None:
+    def __init__(self, run: Run, pairs: dict[int, int], scales: Sequence[float] = ()) -> None:
         test = run.data.test
         assert test is not None
         self.x, self.y = torch.as_tensor(test.x).to(run.device), torch.as_tensor(test.y).to(run.device)
-        self.pairs = pairs
+        self.pairs, self.scales = pairs, list(scales)
 
     @torch.no_grad()
     def __call__(self, network: torch.nn.Module, objective: Any) -> dict[str, float]:
@@ -69,23 +75,43 @@ class Margins:
                 f"cosine_{a}": float(((k @ line).abs() / length).median()),
                 f"right_{a}": float((m.argmax(1) == a).double().mean()),
             }
+        found["min_scale"] = objective.min_scale
+        if self.scales:
+            objective.min_scale = self.scales.pop(0)
         return found
 
 
 def measure(
-    seed: int, device: str, root: str | None, min_scale: float | None = None, epochs: int | None = None
+    seed: int,
+    device: str,
+    root: str | None,
+    min_scale: float | None = None,
+    epochs: int | None = None,
+    falling: tuple[int, int] | None = None,
 ) -> dict[str, Any]:
-    """Train the run of the study that has this seed, or one with another lambda or length."""
+    """Train the run of the study that has this seed, or one with another lambda or length.
+
+    With `falling`, (hold, fall), lambda keeps that value for some epochs and then falls to the study's, by the same
+    factor in each of so many epochs.
+    """
     study = catalogue.get("ln-table1-mnist")
     cell = next(c for c in study if c.row == "LN" and c.column == f"Asymmetric {RATE:.0%}")
     pairs = dict(MAPPINGS["mnist"])
     settings = cell.settings.replace(seed=seed)
+    scales: list[float] = []
+    if falling is not None and min_scale is not None:
+        (hold, fall), end = falling, float(settings.params["min_scale"])
+        scales = (
+            [min_scale] * (hold - 1)
+            + [min_scale * (end / min_scale) ** (i / fall) for i in range(1, fall)]
+            + [end]
+        )
     if min_scale is not None:
         settings = settings.replace(params={**settings.params, "min_scale": min_scale})
     if epochs is not None:
         settings = settings.replace(recipe={**settings.recipe, "epochs": epochs})
     with make_run(settings, device, root) as run:
-        run._training.evidence = Margins(run, pairs)
+        run._training.evidence = Margins(run, pairs, scales)
         for epoch in run:
             print(epoch.epoch, {k: round(v, 3) for k, v in epoch.metrics.items()}, flush=True)
         seen = run.fitted.history[0]
@@ -130,11 +156,14 @@ def main() -> None:
     parser.add_argument("--root", help="where mnist lies")
     parser.add_argument("--min-scale", type=float, help="another lambda than the paper's 0.1")
     parser.add_argument("--epochs", type=int)
+    parser.add_argument("--hold", type=int, default=1, help="epochs with that lambda, if it falls")
+    parser.add_argument("--fall", type=int, help="epochs in which it then falls to the paper's")
     parser.add_argument("--draw", action="store_true", help="draw the stored numbers")
     arguments = parser.parse_args()
     if not arguments.draw:
         changes = arguments.min_scale, arguments.epochs
-        found = measure(arguments.seed, arguments.device, arguments.root, *changes)
+        falling = None if arguments.fall is None else (arguments.hold, arguments.fall)
+        found = measure(arguments.seed, arguments.device, arguments.root, *changes, falling)
         if changes != (None, None):
             return
         FOUND.write_text(json.dumps(found) + "\n")
