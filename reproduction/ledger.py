@@ -292,7 +292,7 @@ def jumps(archive: str) -> Iterator[str]:
         named = [name for name in settings[0] if len({str(each.get(name)) for each in settings}) > 1]
         lines = []
         for result, own in zip(results, settings, strict=True):
-            tests = [epoch["test_accuracy"] for epoch in result.history[-1] if "test_accuracy" in epoch][-20:]
+            tests = [100 * epoch[LAST] for epoch in result.history[-1] if LAST in epoch][-20:]
             high = jumps_of(result)
             noise = " ".join(
                 str(v) for k, v in (result.settings["noise"] or {}).items() if k in ("name", "rate")
@@ -304,8 +304,7 @@ def jumps(archive: str) -> Iterator[str]:
             ]
             lines.append(
                 f"{', '.join(about)}: "
-                f"{100 * result.metrics['test_accuracy']:.1f} %, {len(high)} jumps {high}; "
-                f"last tests {' '.join(f'{100 * test:.1f}' for test in tests)}"
+                f"{100 * result.metrics[LAST]:.1f} %, {len(high)} jumps {high}; last tests {_list(tests)}"
             )
         yield from sorted(lines)
 
