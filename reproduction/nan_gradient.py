@@ -76,9 +76,9 @@ def draw() -> None:
     from matplotlib import pyplot as plt
 
     known = json.loads(FOUND.read_text())
-    columns = list(dict.fromkeys(run["column"] for run in known))
+    columns = sorted({run["column"] for run in known})
     figure, axes = plt.subplots(
-        1, len(columns), figsize=(4.5 * len(columns), 3.4), constrained_layout=True, squeeze=False
+        1, len(columns), figsize=(4 * len(columns), 3.4), constrained_layout=True, squeeze=False
     )
     for axis, column in zip(axes[0], columns, strict=True):
         for curve, colour, label in [
