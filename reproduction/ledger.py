@@ -5,9 +5,10 @@
     python reproduction/ledger.py pack DIR       packs the finished runs in DIR, one archive a study and row
     python reproduction/ledger.py write          writes the tables in README.md anew from the archives
     python reproduction/ledger.py jumps ARCHIVE  lists when the loss of each run had jumped, and its last tests
+    python reproduction/ledger.py luck STUDY     what the seed on which settings were searched may gain by that
 
 Results are kept as `noisegate study run` left them. Runs that belong to no cell of a study, because a setting of
-theirs was changed, are packed as STUDY-ROW-changed.
+theirs was changed or their seed is not one of the study's, are packed as STUDY-ROW-changed.
 """
 
 from __future__ import annotations
@@ -39,6 +40,9 @@ PART = 2_500_000
 KEPT = ("result.json", "arrays.safetensors", "failed.json")
 #: The accuracies of a run: at its end, and at the epoch whose accuracy on the noisy validation rows is best.
 LAST, CHOSEN = "test_accuracy", "test_accuracy_best_validation"
+#: Settings that the Logistic-Normal paper tried for a method, on one seed. The best by noisy validation at the end
+#: of training was kept, and that seed is one of its five.
+TRIED = {"Het-τ-Σ_full": 15, "Het-τ": 5, "GCE": 5, "NAN": 5, "Bi-tempered": 9, "LN": 9}
 BLOCK = re.compile(r"(<!-- (cells|changes) of ([\w-]+)( rows [\w,-]+)? -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
@@ -217,7 +221,7 @@ def _about(cells: Sequence[CellRuns]) -> Iterator[str]:
 
 
 def changes(study: Study, store: Store, rows: Sequence[str] = ()) -> list[str]:
-    """Runs of a cell with settings changed by `--set`, beside those without, as lines of Markdown."""
+    """Runs of a cell with settings changed by `--set` or more seeds, beside those without, as lines of Markdown."""
     cells = [of for of in gather(Results(study, store)) if of.results]
     cells = [of for of in cells if not rows or slug(of.cell.row) in rows]
     known = {result.key for of in cells for result in of.results}
@@ -231,14 +235,14 @@ def changes(study: Study, store: Store, rows: Sequence[str] = ()) -> list[str]:
         groups: dict[str, list[Result]] = defaultdict(list)
         for result in others:
             if (change := _change(of.results[0], result)) is not None:
-                groups[change].append(result)
+                groups[f"`{change}`" if change else "nothing, more seeds"].append(result)
         if groups:
-            groups[""] = list(of.results)
-        for change, results in sorted(groups.items()):
+            groups["nothing"] = list(of.results)
+        for change, results in sorted(groups.items(), key=lambda group: (group[0][0] == "`", group[0])):
             results.sort(key=lambda result: result.seed)
             last, chosen = ([100 * r.metrics[name] for r in results] for name in (LAST, CHOSEN))
             lines.append(
-                f"| {f'`{change}`' if change else 'nothing'} | {of.cell.row} | {of.cell.column} | {len(results)} "
+                f"| {change} | {of.cell.row} | {of.cell.column} | {len(results)} "
                 f"| {_mean(last)} | {_mean(chosen)} | {sum(bool(jumps_of(r)) for r in results)} "
                 f"| {_list(last)} | {_list(chosen)} |"
             )
@@ -309,6 +313,41 @@ def jumps(archive: str) -> Iterator[str]:
         yield from sorted(lines)
 
 
+def luck(study: Study, store: Store, count: int = 20) -> Iterator[str]:
+    """A line a cell: how much the test accuracy gains by choosing among settings that do not differ.
+
+    Each of a run's last `count` epochs stands for a setting's last one.
+    """
+    for of in gather(Results(study, store)):
+        gains = [
+            100 * gain
+            for result in of.results
+            if of.cell.row in TRIED and (gain := _gain(result, TRIED[of.cell.row], count)) is not None
+        ]
+        if gains:
+            line = f"best of {TRIED[of.cell.row]} {np.mean(gains):+.2f}, in the mean of five seeds"
+            yield f"{of.cell.row}, {of.cell.column}: {line} {np.mean(gains) / 5:+.2f}"
+
+
+def _gain(result: Result, tried: int, count: int) -> float | None:
+    epochs = [epoch for epoch in result.history[-1] if {LAST, "validation_accuracy"} <= epoch.keys()][-count:]
+    if len(epochs) < count:
+        return None
+    tests = [epoch[LAST] for epoch in epochs]
+    return best_of(tests, [epoch["validation_accuracy"] for epoch in epochs], tried) - float(np.mean(tests))
+
+
+def best_of(values: Sequence[float], scores: Sequence[float], tried: int) -> float:
+    """The expected value of the one with the highest score among `tried` drawn with replacement; ties share.
+
+    With the m values in the order of their scores, the i-th is chosen with probability (i/m)^n - ((i-1)/m)^n.
+    """
+    score = np.asarray(scores, dtype=float)
+    below, equal = ((compare(score[:, None], score)).mean(1) for compare in (np.greater, np.equal))
+    chance = ((below + equal) ** tried - below**tried) / (equal * len(score))
+    return float(np.asarray(values, dtype=float) @ chance)
+
+
 def _settings(result: Result) -> dict[str, Any]:
     """What `--set` can change, by the names that it takes."""
     parts = {part: result.settings[part] for part in ("recipe", "params")}
@@ -322,6 +361,7 @@ def main() -> None:
         commands.add_parser(name).add_argument("folder", type=Path)
     commands.add_parser("write")
     commands.add_parser("jumps").add_argument("archive")
+    commands.add_parser("luck").add_argument("study")
     arguments = parser.parse_args()
     if arguments.command == "unpack":
         print(f"{unpack(arguments.folder)} runs were added to {arguments.folder}")
@@ -333,7 +373,10 @@ def main() -> None:
     else:
         with tempfile.TemporaryDirectory() as scratch:
             unpack(Path(scratch))
-            README.write_text(written(README.read_text(), Store(scratch)))
+            if arguments.command == "luck":
+                print("\n".join(luck(catalogue.get(arguments.study), Store(scratch))))
+            else:
+                README.write_text(written(README.read_text(), Store(scratch)))
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import itertools
 import lzma
 import shutil
 import sys
@@ -110,3 +111,31 @@ def test_what_was_changed_is_told_from_what_is_another_cell(ledger, unpacked):
     } < found
     assert {ledger._change(plain, r) for r in ln if r not in low} == {None}
     assert {ledger._change(plain, r) for r in results if r not in ln} == {None}
+
+
+def test_more_seeds_of_a_cell_have_a_line_of_their_own(ledger, unpacked):
+    study = ledger.catalogue.get("ln-table1-mnist")
+    lines = ledger.changes(study, Store(unpacked[0]), ["het"])[2:-1]
+    assert [line.split(" | ")[0] for line in lines] == ["| nothing", "| nothing, more seeds"]
+    assert {line.split(" | ")[3] for line in lines} == {"5"}
+    assert lines[0].split(" | ")[4:] != lines[1].split(" | ")[4:]
+
+
+@pytest.mark.parametrize("scores", [[3, 1, 2, 5, 4], [1, 1, 2, 2, 0], [7, 7, 7, 7, 7]])
+@pytest.mark.parametrize("tried", [1, 3])
+def test_what_the_best_of_some_gains_is_the_mean_over_all_draws(ledger, scores, tried):
+    values = [0.9, 0.2, 0.4, 0.8, 0.3]
+    draws = itertools.product(range(5), repeat=tried)
+    chosen = []
+    for draw in draws:
+        best = [values[i] for i in draw if scores[i] == max(scores[j] for j in draw)]
+        chosen.append(sum(best) / len(best))
+    assert ledger.best_of(values, scores, tried) == pytest.approx(sum(chosen) / len(chosen), abs=1e-12)
+
+
+def test_methods_whose_settings_were_not_searched_gain_nothing_by_luck(ledger, unpacked):
+    lines = list(ledger.luck(ledger.catalogue.get("ln-table1-mnist"), Store(unpacked[0])))
+    assert len(lines) == 6 * 9
+    assert not [line for line in lines if line.startswith(("CE,", "Het,", "Forward,"))]
+    (line,) = (line for line in lines if line.startswith("Het-τ-Σ_full, Asymmetric 20%"))
+    assert ": best of 15 +" in line
