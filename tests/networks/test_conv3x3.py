@@ -11,7 +11,9 @@ from torch import nn
 from torch._subclasses import FakeTensorMode
 
 from noisegate.networks._conv3x3 import PLANS, Conv3x3, weight_gradient
+from noisegate.networks.prepare import Prepared
 from noisegate.networks.wide_resnet import WideResNet
+from noisegate.training.capture import compiled_networks
 
 #: Every plan's kernel, interpreted on the CPU, against torch's gradients in float64.
 INTERPRETED = """
@@ -73,20 +75,21 @@ def test_the_kernel_computes_what_torch_does():
     assert len(done.stdout.splitlines()) == 3 * len(PLANS)
 
 
-# torch's own way of tracing an autograd.Function warns of what torch does there.
-@pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")
 def test_a_compiled_network_has_the_gradients_of_an_uncompiled_one(everywhere, graphs):
+    """Where warnings are errors, as they are here, and torch warns of its own way of tracing."""
     torch.manual_seed(0)
     network = WideResNet((3, 16, 16), 10, depth=10, widen=2).to(memory_format=torch.channels_last)
+    prepared = Prepared(network, torch.zeros(3, 1, 1), torch.ones(3, 1, 1), {"input_shape": [3, 16, 16]})
     x, labels = torch.randn(4, 3, 16, 16), torch.arange(4)
 
-    def gradients(body):
+    def gradients():
         network.zero_grad()
-        F.cross_entropy(network.head(body(x)), labels).backward()
+        F.cross_entropy(prepared(x), labels).backward()
         return [p.grad.clone() for p in network.parameters()]
 
-    wanted = gradients(network.body)
-    found = gradients(torch.compile(network.body, dynamic=False))
+    wanted = gradients()
+    with compiled_networks(prepared):
+        found = gradients()
     assert "noisegate.weight_gradient" in "".join(
         graph.print_readable(print_output=False) for graph in graphs
     )

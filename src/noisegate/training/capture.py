@@ -190,7 +190,9 @@ def compiled_networks(module: nn.Module) -> Iterator[None]:
     trained = [_before_head(n) for n in networks if any(p.requires_grad for p in n.parameters())]
     config: Any = torch._dynamo.config
     limit = {"recompile_limit": 256} if hasattr(config, "recompile_limit") else {"cache_size_limit": 256}
-    with config.patch(**limit), contextlib.ExitStack() as afterwards:
+    with config.patch(**limit), warnings.catch_warnings(), contextlib.ExitStack() as afterwards:
+        # Of torch's own way to trace an autograd.Function: where warnings are errors it would stop the compiling.
+        warnings.filterwarnings("ignore", message=".*should not be instantiated", category=DeprecationWarning)
         for network in trained:
             # Not __call__: a frame of torch's own, as nn.Sequential has, is not compiled unless it is handed over.
             afterwards.callback(vars(network).pop, "forward", None)
