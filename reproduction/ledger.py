@@ -6,6 +6,7 @@
     python reproduction/ledger.py write          writes the tables in README.md anew from the archives
     python reproduction/ledger.py jumps ARCHIVE  lists when the loss of each run had jumped, and its last tests
     python reproduction/ledger.py luck STUDY     what the seed on which settings were searched may gain by that
+    python reproduction/ledger.py sums STUDY     how far each method is from the paper, all its cells together
 
 Results are kept as `noisegate study run` left them. Runs that belong to no cell of a study, because a setting of
 theirs was changed or their seed is not one of the study's, are packed as STUDY-ROW-changed.
@@ -313,28 +314,56 @@ def jumps(archive: str) -> Iterator[str]:
         yield from sorted(lines)
 
 
-def luck(study: Study, store: Store, count: int = 20) -> Iterator[str]:
-    """A line a cell: how much the test accuracy gains by choosing among settings that do not differ.
-
-    Each of a run's last `count` epochs stands for a setting's last one.
-    """
+def luck(study: Study, store: Store) -> Iterator[str]:
+    """A line a cell: how much the test accuracy gains by choosing among settings that do not differ."""
     for of in gather(Results(study, store)):
-        gains = [
-            100 * gain
-            for result in of.results
-            if of.cell.row in TRIED and (gain := _gain(result, TRIED[of.cell.row], count)) is not None
-        ]
-        if gains:
-            line = f"best of {TRIED[of.cell.row]} {np.mean(gains):+.2f}, in the mean of five seeds"
-            yield f"{of.cell.row}, {of.cell.column}: {line} {np.mean(gains) / 5:+.2f}"
+        if gain := _gain(of):
+            line = f"best of {TRIED[of.cell.row]} {gain:+.2f}, in the mean of five seeds {gain / 5:+.2f}"
+            yield f"{of.cell.row}, {of.cell.column}: {line}"
 
 
-def _gain(result: Result, tried: int, count: int) -> float | None:
-    epochs = [epoch for epoch in result.history[-1] if {LAST, "validation_accuracy"} <= epoch.keys()][-count:]
-    if len(epochs) < count:
-        return None
-    tests = [epoch[LAST] for epoch in epochs]
-    return best_of(tests, [epoch["validation_accuracy"] for epoch in epochs], tried) - float(np.mean(tests))
+def _gain(of: CellRuns, count: int = 20) -> float:
+    """In points, for the seed that is chosen on; each of a run's last epochs stands for a setting's last one."""
+    gains = []
+    for result in of.results if of.cell.row in TRIED else ():
+        epochs = [e for e in result.history[-1] if {LAST, "validation_accuracy"} <= e.keys()][-count:]
+        if len(epochs) == count:
+            tests, scores = ([e[name] for e in epochs] for name in (LAST, "validation_accuracy"))
+            gains.append(best_of(tests, scores, TRIED[of.cell.row]) - float(np.mean(tests)))
+    return 100 * float(np.mean(gains)) if gains else 0.0
+
+
+def sums(study: Study, store: Store, draws: int = 100_000) -> Iterator[str]:
+    """A line a method: Welch's t summed over its cells, and how often chance makes it as large, on either side.
+
+    Chance is simulated, with as many seeds as there are and normal accuracies, independent from cell to cell.
+    """
+    cells = [of for of in gather(Results(study, store)) if of.results]
+    by_row: dict[str, list[Entry]] = defaultdict(list)
+    for entry in build_table(study, cells).entries:
+        if entry.paper is not None and entry.paper.std and entry.std:
+            by_row[entry.of.cell.row].append(entry)
+    generator = np.random.default_rng(0)
+    for row, entries in by_row.items():
+        chance = np.zeros(draws)
+        for entry in entries:
+            ours, theirs = (generator.standard_normal((draws, n)) for n in (entry.n, 5))
+            error = np.sqrt(ours.var(1, ddof=1) / entry.n + theirs.var(1, ddof=1) / 5)
+            chance += (ours.mean(1) - theirs.mean(1)) / error
+        for name, gain in (("", 0.0), (", the luck of the search taken off", 0.2)):
+            total = sum(_welch(entry, gain * _gain(entry.of)) for entry in entries)
+            if not gain or row in TRIED:
+                p = 100 * max(1, int((np.abs(chance) >= abs(total)).sum())) / draws
+                sign = "=" if p > 100 / draws else "<="
+                yield f"{row}{name}: sum of t over {len(entries)} cell(s) {total:+.1f}, p {sign} {p:.2g} %"
+
+
+def _welch(entry: Entry, shift: float) -> float:
+    """t of our mean against the paper's, five seeds there, less what its mean has gained by luck."""
+    paper = entry.paper
+    if paper is None or entry.mean is None or not entry.std or not paper.std:
+        return 0.0
+    return (entry.mean - paper.mean + shift) / float(np.sqrt(entry.std**2 / entry.n + paper.std**2 / 5))
 
 
 def best_of(values: Sequence[float], scores: Sequence[float], tried: int) -> float:
@@ -361,7 +390,8 @@ def main() -> None:
         commands.add_parser(name).add_argument("folder", type=Path)
     commands.add_parser("write")
     commands.add_parser("jumps").add_argument("archive")
-    commands.add_parser("luck").add_argument("study")
+    for name in ("luck", "sums"):
+        commands.add_parser(name).add_argument("study")
     arguments = parser.parse_args()
     if arguments.command == "unpack":
         print(f"{unpack(arguments.folder)} runs were added to {arguments.folder}")
@@ -373,8 +403,9 @@ def main() -> None:
     else:
         with tempfile.TemporaryDirectory() as scratch:
             unpack(Path(scratch))
-            if arguments.command == "luck":
-                print("\n".join(luck(catalogue.get(arguments.study), Store(scratch))))
+            if arguments.command in ("luck", "sums"):
+                lines = {"luck": luck, "sums": sums}[arguments.command]
+                print("\n".join(lines(catalogue.get(arguments.study), Store(scratch))))
             else:
                 README.write_text(written(README.read_text(), Store(scratch)))
 

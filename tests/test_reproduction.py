@@ -6,6 +6,7 @@ import importlib.util
 import itertools
 import lzma
 import shutil
+import statistics
 import sys
 from pathlib import Path
 
@@ -139,3 +140,34 @@ def test_methods_whose_settings_were_not_searched_gain_nothing_by_luck(ledger, u
     assert not [line for line in lines if line.startswith(("CE,", "Het,", "Forward,"))]
     (line,) = (line for line in lines if line.startswith("Het-τ-Σ_full, Asymmetric 20%"))
     assert ": best of 15 +" in line
+
+
+def test_all_cells_of_a_method_together(ledger, unpacked):
+    store = Store(unpacked[0])
+    lines = list(ledger.sums(ledger.catalogue.get("ln-table1-mnist"), store, draws=4000))
+    assert len(lines) == 9 + len(ledger.TRIED)
+    (line,) = (line for line in lines if line.startswith("CE:"))
+    results = [r for r in store.results() if r.settings["data"]["name"] == "mnist"]
+    plain = [r for r in results if r.settings["method"]["name"] == "ce"]
+    paper = {  # table 1 of the Logistic-Normal paper: mean and deviation
+        (None, None): (99.27, 0.07),
+        ("symmetric", 0.2): (88.41, 0.34),
+        ("symmetric", 0.4): (70.67, 1.30),
+        ("symmetric", 0.6): (51.04, 1.19),
+        ("symmetric", 0.8): (29.53, 1.08),
+        ("asymmetric", 0.1): (96.64, 0.32),
+        ("asymmetric", 0.2): (91.09, 0.79),
+        ("asymmetric", 0.3): (86.31, 1.25),
+        ("asymmetric", 0.4): (80.31, 1.81),
+    }
+    total = 0.0
+    for (name, rate), (mean, deviation) in paper.items():
+        noise = {"name": name, "rate": rate}
+        own = [r for r in plain if {k: (r.settings["noise"] or {}).get(k) for k in noise} == noise]
+        ours = [100 * r.metrics["test_accuracy"] for r in own]
+        assert len(ours) == 5
+        error = (statistics.variance(ours) / 5 + deviation**2 / 5) ** 0.5
+        total += (statistics.mean(ours) - mean) / error
+    assert f"sum of t over 9 cell(s) {total:+.1f}, p = " in line
+    p = float(line.split("p = ")[1].removesuffix(" %"))
+    assert 55 < p < 65

@@ -493,7 +493,7 @@ _SYMMETRIC_NOTE = (
 )
 _CIFAR10_NOTE = (
     "Asymmetric noise on CIFAR-10 takes in truck > automobile, which the authors' code has and the paper does "
-    "not print; its numbers fit it.",
+    "not print.",
 )
 _FIGURE_SEED = "One seed; the paper does not say how many its figure stands for."
 
