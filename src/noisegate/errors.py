@@ -39,6 +39,10 @@ class DamagedFileError(InputError):
     """A file is there but cannot be what it claims to be: truncated, wrong checksum, wrong format."""
 
 
+class OtherRunError(InputError):
+    """A folder holds the checkpoints of another run."""
+
+
 class BusyError(NoisegateError, RuntimeError):
     """Another process is writing to the same folder."""
 

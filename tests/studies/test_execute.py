@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 import noisegate as ng
-from noisegate.errors import InputError
+from noisegate.errors import InputError, MissingDataError
 from noisegate.noise import label_hash
 from noisegate.studies.execute import Event, Execution, accuracies, events, execute, known_rate, load_data
 from noisegate.studies.store import Store
@@ -191,3 +191,43 @@ def test_a_balanced_training_set_has_as_many_rows_of_every_label(tiny):
     assert len(even.validation) == len(loose.validation)
     rows = {tuple(x) for x in loose.train.x}
     assert all(tuple(x) in rows for x in even.train.x)
+
+
+def _stopped(tiny, store, monkeypatch):
+    """A run that was stopped on its way; returns its checkpoint."""
+    monkeypatch.setattr(trainer, "CHECKPOINT_SECONDS", 0.0)
+    under_way = events(tiny, store, "cpu")
+    for event in under_way:
+        if event.kind == "epoch" and event.progress["epoch"] >= 2:
+            break
+    under_way.close()
+    (path,) = (store.path(tiny) / "checkpoint").glob("current.safetensors")
+    return path
+
+
+def test_a_damaged_checkpoint_costs_time_and_nothing_else(tiny, store, monkeypatch, tmp_path):
+    path = _stopped(tiny, store, monkeypatch)
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    assert execute(tiny, store, "cpu").kind == "finished"
+    whole = Store(tmp_path / "whole")
+    execute(tiny, whole, "cpu")
+    assert store.result(tiny).metrics["test_accuracy"] == whole.result(tiny).metrics["test_accuracy"]
+
+
+def test_a_checkpoint_outlives_trouble_that_is_not_its_own(tiny, store, monkeypatch):
+    path = _stopped(tiny, store, monkeypatch)
+
+    def trouble(settings, root):
+        raise MissingDataError("the weights are not there today")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("noisegate.studies.execute._network", trouble)
+        assert "not there today" in execute(tiny, store, "cpu").message
+    assert path.exists()
+
+
+def test_memory_is_not_told_where_runs_share_a_process(tiny, store):
+    with Execution(tiny, store, "cpu", beside=2) as execution:
+        list(execution)
+        execution.conclude()
+    assert store.result(tiny).about["peak_memory"] is None

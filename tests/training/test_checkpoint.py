@@ -5,7 +5,7 @@ import pickle
 import pytest
 import torch
 
-from noisegate.errors import BusyError, DamagedFileError, InputError, MissingDataError
+from noisegate.errors import BusyError, DamagedFileError, InputError, MissingDataError, OtherRunError
 from noisegate.training.checkpoint import RunFolder, load_tree, save_tree
 
 
@@ -93,3 +93,23 @@ def test_no_temporary_files_stay(tmp_path):
     for k in range(3):
         save_tree(tmp_path / "t.safetensors", {"k": k})
     assert os.listdir(tmp_path) == ["t.safetensors"]
+
+
+def test_a_damaged_state_is_trained_once_more(tmp_path, caplog):
+    folder = RunFolder(tmp_path, {})
+    folder.save_current(0, {"a": torch.ones(2)})
+    folder.finish_phase(1, {"b": torch.ones(2)})
+    folder.save_current(0, {"a": torch.ones(2)})
+    for path in tmp_path.glob("*.safetensors"):
+        path.write_bytes(path.read_bytes()[:-3])
+    assert folder.current(0) is None
+    assert folder.finished_phase(1) is None
+    assert caplog.text.count("trained once more") == 2
+    folder.close()
+
+
+def test_a_folder_whose_description_is_damaged_is_refused(tmp_path):
+    RunFolder(tmp_path, {"seed": 1}).close()
+    (tmp_path / "run.json").write_text("{")
+    with pytest.raises(OtherRunError, match="choose another folder"):
+        RunFolder(tmp_path, {"seed": 1})

@@ -184,7 +184,7 @@ def test_a_stopped_run_goes_on_and_only_the_first_process_writes(calls, two):
     # Seconds are measured: had the finished run been trained again they would be others.
     assert finished.history == resumed.history
     kind, text = two[1]["another"]
-    assert kind == "InputError"
+    assert kind == "OtherRunError"
     assert "holds another run" in text
     assert two[0]["another"] == two[1]["another"]
 

@@ -1,5 +1,7 @@
 """The parts of captured execution that a CPU can show; benchmarks/capture_check.py does the rest on a GPU."""
 
+import contextlib
+
 import numpy as np
 import pytest
 import torch
@@ -9,6 +11,7 @@ import noisegate as ng
 from noisegate.data.loader import Rows
 from noisegate.evaluation.metrics import row_scores, summary, summary_of
 from noisegate.networks.prepare import Prepared
+from noisegate.training import capture
 from noisegate.training import job as job_module
 from noisegate.training.capture import Lane, Reading, compiled_networks, compiling_pays, on_host
 from noisegate.training.job import Passes, given_labels, predict, read_given
@@ -200,3 +203,43 @@ def test_every_tensor_that_a_step_changes_is_known(data, job_for):
             rtol=0,
             atol=0,
         )
+
+
+class NoGraph:
+    """Takes a function and captures nothing."""
+
+    def __init__(self, function, pool):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("recipe", "epoch"),
+    [({"epochs": 1, "batch_size": 1000}, 0), ({"steps": 2, "epochs": None}, 0), ({"epochs": 50}, 49)],
+)
+def test_a_warm_up_may_go_beyond_the_last_step(data, job_for, monkeypatch, recipe, epoch):
+    """On a GPU reading a rate that is not there would end the process's use of it."""
+    monkeypatch.setattr(capture, "Graph", NoGraph)
+    monkeypatch.setattr(capture, "no_waiting", contextlib.nullcontext)
+    monkeypatch.setattr(capture, "_make_room", lambda device: None)
+    job, lane = job_for(data, ng.Recipe(**({"batch_size": 100} | recipe))), Lane(CPU)
+    with lane.active():
+        run = PhaseRun(next(ng.methods.get("ce").phases(job)), job, 0, None, 0, lane)
+        run.epoch = epoch
+        run.step_number.fill_(epoch * run.steps_per_epoch)
+        run.module.train()
+        run._begin()
+        before = [tensor.clone() for tensor in run.changing()]
+        capture.captured_step(run.next_step, run.changing(), lane.random, pool=None)
+    assert all(torch.equal(a, b) for a, b in zip(before, run.changing(), strict=True))
+
+
+def test_a_forward_of_a_networks_own_comes_back(monkeypatch):
+    monkeypatch.setattr(torch, "compile", lambda function, **options: function)
+    network = nn.Linear(2, 2)
+    network.forward = lambda x: 2 * nn.Linear.forward(network, x)
+    prepared = Prepared(network, torch.zeros(2), torch.ones(2), {"input_shape": [2]})
+    x = torch.rand(3, 2)
+    wanted = prepared(x)
+    with compiled_networks(prepared):
+        torch.testing.assert_close(prepared(x), wanted)
+    torch.testing.assert_close(prepared(x), wanted)

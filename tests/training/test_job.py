@@ -102,3 +102,23 @@ def test_state_per_example_has_a_row_for_each(data, job_for):
     state = job_for(data).per_example(4, fill=0.5)
     assert state.shape == (60, 4)
     assert bool((state == 0.5).all())
+
+
+class Noted(nn.Linear):
+    """Says where something of it lies in memory."""
+
+    def extra_repr(self):
+        return f"note={object()!r}"
+
+
+def test_what_a_factory_builds_is_told_from_another(data, job_for):
+    assert job_for(data).layers() is None
+    narrow, wide = (job_for(data, network=lambda shape, n, h=h: Noted(*shape, h)).layers() for h in (3, 4))
+    assert narrow != wide
+    again = job_for(data, network=lambda shape, n: Noted(*shape, 3))
+    torch.manual_seed(0)
+    drawn = torch.rand(1)
+    torch.manual_seed(0)
+    assert again.layers() == narrow
+    assert torch.rand(1) == drawn
+    assert job_for(data, network=lambda shape, n: 3).layers() is None

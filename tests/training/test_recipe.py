@@ -112,3 +112,8 @@ def test_the_automatic_recipe_fits_the_data(n, shape):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert len(recipe.learning_rates(max(1, n // recipe.batch_size))) >= 20
+
+
+def test_nesterov_without_momentum_is_refused():
+    with pytest.raises(InputError, match="needs a momentum"):
+        ng.Recipe(optimizer="nesterov", momentum=0.0)

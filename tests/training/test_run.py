@@ -1,14 +1,19 @@
 """`ng.train`, and the rule that clean labels are evidence and never input."""
 
+import dataclasses
 import os
+import subprocess
+import sys
+from typing import ClassVar
 
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 import noisegate as ng
 from noisegate.data.dataset import Dataset, Split
-from noisegate.errors import InputError, UnknownNameError
+from noisegate.errors import InputError, OtherRunError, UnknownNameError
 from noisegate.training.run import resolve_device
 
 METHODS = sorted(ng.methods.METHODS)
@@ -146,3 +151,111 @@ def test_devices_are_found_by_name():
     if not torch.cuda.is_available():
         with pytest.raises(InputError, match="torch sees no GPU"):
             resolve_device("cuda")
+
+
+def _relu(shape, n_outputs):
+    return nn.Sequential(nn.Linear(*shape, 4), nn.ReLU(), nn.Linear(4, n_outputs))
+
+
+def _tanh(shape, n_outputs):
+    return nn.Sequential(nn.Linear(*shape, 4), nn.Tanh(), nn.Linear(4, n_outputs))
+
+
+_relu.__qualname__ = _tanh.__qualname__ = "factory"
+_WEIGHTED = ng.CrossEntropy(3, weight=torch.tensor([1.0, 2.0, 3.0]))
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ({}, {"weigh": np.arange}),
+        ({"weigh": np.ones}, {"weigh": np.arange}),
+        ({"method": ng.CrossEntropy(3)}, {"method": _WEIGHTED}),
+        ({"method": ng.CrossEntropy(3)}, {"method": ng.CrossEntropy(3, ignore_index=2)}),
+        ({"network": _relu}, {"network": _tanh}),
+        ({}, {"validation": 1}),
+    ],
+)
+def test_a_folder_is_not_taken_for_that_of_another_run(data, tmp_path, one, other):
+    def run(method="ce", network="mlp-4", validation=0, weigh=None):
+        held = dataclasses.replace(data.validation, y=(data.validation.y + validation) % 3)
+        given = dataclasses.replace(data, validation=held)
+        recipe = {"epochs": 1, "batch_size": 50}
+        weight = weigh and weigh(len(data.train))
+        return ng.train(given, method, network, recipe, device="cpu", sample_weight=weight, folder=tmp_path)
+
+    first = run(**one)
+    again = run(**one)
+    assert torch.equal(*(next(f.network.parameters()) for f in (first, again)))
+    with pytest.raises(OtherRunError, match="holds another run"):
+        run(**other)
+
+
+def test_class_weights_are_in_the_settings_and_come_back():
+    method = ng.methods.get(_WEIGHTED)
+    settings = method.settings()
+    assert settings["weight"] == [1.0, 2.0, 3.0]
+    assert "ignore_index" not in settings
+    again = ng.methods.Method.from_settings(settings)
+    assert again.settings() == settings
+    assert again._build(3).weight.tolist() == [1.0, 2.0, 3.0]
+    assert ng.methods.Plain("CrossEntropy", weight=torch.ones(3)).settings()["weight"] == [1.0, 1.0, 1.0]
+
+
+@pytest.mark.parametrize("n", [99, 101, 1])
+def test_weights_must_be_one_a_row_also_where_rows_are_held_out(data, n):
+    data = dataclasses.replace(data, validation=None)
+    with pytest.raises(InputError, match="one number a row"):
+        ng.train(data, "ce", recipe={"epochs": 1, "keep": "best"}, device="cpu", sample_weight=np.ones(n))
+
+
+def test_a_refused_call_leaves_the_folder_free(data, tmp_path):
+    with pytest.raises(UnknownNameError, match="execution") as kept:
+        ng.train(data, "ce", "mlp-4", {"epochs": 1}, device="cpu", folder=tmp_path, execution="fast")
+    ng.train(data, "ce", "mlp-4", {"epochs": 1}, device="cpu", folder=tmp_path)
+    assert kept.value
+
+
+class Recording(nn.Module):
+    """Notes how matrix products are done whenever it is asked."""
+
+    seen: ClassVar[set[str]] = set()
+
+    def __init__(self, n_in, n_out):
+        super().__init__()
+        self.layer = nn.Linear(n_in, n_out)
+
+    def forward(self, x):
+        Recording.seen.add(torch.get_float32_matmul_precision())
+        return self.layer(x)
+
+
+@pytest.mark.parametrize(("precision", "wanted"), [("fp32", "highest"), ("tf32", "high")])
+@pytest.mark.parametrize("method", ["ce", "forward", "dividemix"])
+def test_all_of_a_run_is_done_in_its_precision(data, method, precision, wanted):
+    """Estimates between phases, what begins an epoch, and the metrics at the end."""
+    Recording.seen.clear()
+    recipe = {"epochs": 2, "precision": precision}
+    ng.train(data, method, lambda shape, k: Recording(shape[0], k), recipe, device="cpu")
+    assert Recording.seen == {wanted}
+
+
+SWITCHES = """
+import torch, noisegate as ng
+{switch}
+state = lambda: (torch.backends.cuda.matmul.fp32_precision, torch.backends.cudnn.conv.fp32_precision)
+before = state()
+for precision in ("fp32", "tf32", "bf16"):
+    ng.train(ng.data.load("moons"), "ce", recipe={{"epochs": 1, "precision": precision}}, device="cpu")
+    assert state() == before, (state(), before)
+"""
+
+
+@pytest.mark.skipif(not hasattr(torch.backends.cuda.matmul, "fp32_precision"), reason="torch before 2.9")
+@pytest.mark.parametrize(
+    "switch", ["cuda.matmul.fp32_precision = 'tf32'", "cudnn.conv.fp32_precision = 'ieee'"]
+)
+def test_torchs_new_switches_of_precision_are_left_as_they_were(switch):
+    code = SWITCHES.format(switch=f"torch.backends.{switch}")
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

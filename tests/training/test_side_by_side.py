@@ -1,15 +1,20 @@
 """Runs that take turns end exactly as they do alone."""
 
+import gc
 import time
+import traceback
+import weakref
 
 import pytest
 import torch
 
 import noisegate as ng
 from noisegate.errors import BusyError, DivergedError, InputError, UnknownNameError
+from noisegate.methods.base import Phase
+from noisegate.methods.direct import Direct
 from noisegate.training.run import Run
 from noisegate.training.side_by_side import how_many_fit, side_by_side
-from noisegate.training.trainer import Epoch
+from noisegate.training.trainer import Epoch, PhaseRun
 
 RECIPE = {"epochs": 4, "batch_size": 10, "lr": 0.01}
 KINDS = [
@@ -139,3 +144,40 @@ def test_an_unknown_execution_is_refused_and_it_is_no_part_of_the_runs_identity(
     )
     assert plain.record == captured.record
     assert ["training eagerly, because CUDA graphs need a GPU" in line for line in caplog.messages] == [True]
+
+
+class Late(Direct):
+    def begin_epoch(self, epoch, job):
+        if epoch == 2:
+            raise MemoryError("no room")
+
+
+class FailsLate(ng.methods.Method):
+    def settings(self):
+        return {"class": "FailsLate"}
+
+    def phases(self, job):
+        objective = ng.CrossEntropy(job.n_classes)
+        network = job.network(objective)
+        yield Phase(Late(network, objective), job.recipe)
+        return ng.Fitted(network, objective)
+
+
+def test_a_failed_run_keeps_nothing_while_its_error_is_looked_at(data, monkeypatch):
+    phase_runs = []
+    made = PhaseRun.__init__
+
+    def remembered(self, *args, **kwargs):
+        made(self, *args, **kwargs)
+        phase_runs.append(weakref.ref(self))
+
+    monkeypatch.setattr(PhaseRun, "__init__", remembered)
+    gc.collect()
+    gc.disable()
+    try:
+        errors = [what for _, _, what in side_by_side([maker(data, FailsLate(), RECIPE)], 1)]
+        assert isinstance(errors[-1], MemoryError)
+        assert "no room" in "".join(traceback.format_exception(errors[-1]))
+        assert [ref() for ref in phase_runs] == [None]
+    finally:
+        gc.enable()

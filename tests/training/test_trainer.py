@@ -11,8 +11,10 @@ from torch import nn
 import noisegate as ng
 from noisegate.data.dataset import Dataset, Split
 from noisegate.errors import DivergedError, InputError
+from noisegate.methods.base import Phase
+from noisegate.methods.direct import Direct
 from noisegate.training.job import given_labels
-from noisegate.training.trainer import Training
+from noisegate.training.trainer import PhaseRun, Training
 
 
 def run(method, job, **options):
@@ -268,3 +270,41 @@ def test_the_history_has_every_epochs_numbers(data, job_for):
     assert {"loss", "lr", "validation_accuracy", "validation_log_likelihood", "seconds"} <= set(
         epochs[0].metrics
     )
+
+
+def test_only_weights_are_averaged(data):
+    """What a method keeps for itself is what it was at the end, not a mean over its past."""
+    recipe = {"epochs": 4, "batch_size": 20, "ema": 0.99, "keep": "ema"}
+    fitted = ng.train(data, ng.methods.get("co-teaching", noise_rate=0.0), "mlp-4", recipe, device="cpu")
+    assert torch.equal(fitted.extras["kept"].float(), torch.ones(len(data.train)))
+
+
+def test_the_average_follows_the_statistics_of_normalisation(data, job_for):
+    job = job_for(data, ng.Recipe(epochs=1, batch_size=20, ema=0.5))
+    job.network_name = lambda shape, k: nn.Sequential(nn.BatchNorm1d(shape[0]), nn.Linear(shape[0], k))
+    run = PhaseRun(next(ng.methods.get("ce").phases(job)), job, 0, None, 0)
+    run.module.train()
+    run._begin()
+    (name,) = (name for name in run.module.state_dict() if name.endswith("running_mean"))
+    wanted = run.module.state_dict()[name].clone()
+    for _ in range(3):
+        run.next_step()
+        wanted = 0.5 * wanted + 0.5 * run.module.state_dict()[name]
+    torch.testing.assert_close(run.average[name], wanted)
+
+
+def test_the_average_follows_a_buffer_that_was_replaced(data, job_for):
+    class Replacing(Direct):
+        def __init__(self, network, objective):
+            super().__init__(network, objective)
+            self.register_buffer("level", torch.zeros(()))
+
+        def begin_epoch(self, epoch, job):
+            self.level = torch.tensor(float(epoch))
+
+    job = job_for(data, ng.Recipe(epochs=3, batch_size=20, ema=0.5))
+    objective = ng.CrossEntropy(3)
+    run = PhaseRun(Phase(Replacing(job.network(objective), objective), job.recipe), job, 0, None, 0)
+    for _ in range(3):
+        run.run_epoch()
+    assert float(run.average["level"]) == 2.0

@@ -31,6 +31,10 @@ class Direct(PhaseModule):
         return self.network, self.objective
 
 
+#: What all objectives take beside their own parameters, and changes what is learnt.
+_SHARED: dict[str, Any] = {"weight": None, "ignore_index": -100}
+
+
 class Plain(Method):
     """Train one network on one objective: what `ce`, `ln` and the other names of objectives stand for.
 
@@ -39,7 +43,7 @@ class Plain(Method):
     objective : type of Objective, its name, or Objective
         The class, built for the number of classes of the data; or an instance, whose copy is trained.
     **params
-        Parameters of the objective's class.
+        Parameters of the objective's class; also `weight` and `ignore_index`.
 
     Examples
     --------
@@ -76,7 +80,7 @@ class Plain(Method):
 
     def _refuse_unknown(self, params: dict[str, Any]) -> None:
         for name in params:
-            if name not in self._parameters():
+            if name not in {**self._parameters(), **_SHARED}:
                 raise UnknownNameError(f"parameter of {self.title}", name, self._parameters())
 
     def set_params(self, **params: Any) -> Method:
@@ -91,7 +95,11 @@ class Plain(Method):
         defaults = {k: v for k, v in self._parameters().items() if v is not inspect.Parameter.empty}
         given = self.objective.settings() if isinstance(self.objective, Objective) else self.params
         own = {k: v for k, v in (defaults | dict(given)).items() if k in self._parameters()}
-        return {"class": "Plain", "objective": self.title, **own}
+        shared = {k: given.get(k, usual) for k, usual in _SHARED.items()}
+        if isinstance(shared["weight"], Tensor):
+            shared["weight"] = shared["weight"].tolist()
+        changed = {k: v for k, v in shared.items() if v != _SHARED[k]}
+        return {"class": "Plain", "objective": self.title, **own, **changed}
 
     def __repr__(self) -> str:
         return f"Plain({', '.join([self.title, *(f'{k}={v!r}' for k, v in self.params.items())])})"

@@ -19,7 +19,7 @@ import numpy as np
 from noisegate._files import locked, write_json
 from noisegate.data.dataset import Dataset, Split
 from noisegate.data.registry import lookup, root_folder
-from noisegate.errors import BusyError, DivergedError, InputError
+from noisegate.errors import BusyError, DivergedError, InputError, OtherRunError
 from noisegate.studies.store import Store
 from noisegate.studies.study import FORMAT, RunSettings, signature_accepts
 
@@ -197,10 +197,8 @@ class Execution:
         checkpoint = self.store.path(self.settings) / "checkpoint"
         try:
             return make_run(self.settings, self.device, self.root, checkpoint, self.data)
-        except InputError:
-            if not checkpoint.exists():
-                raise
-            # Written by another version, or damaged: what it holds is lost, the run is not.
+        except OtherRunError:
+            # Written by another version: what it holds is lost, the run is not.
             self.store.forget_progress(self.settings)
             return make_run(self.settings, self.device, self.root, checkpoint, self.data)
 
@@ -261,7 +259,8 @@ class Execution:
             "own_seconds": max(self.run.seconds, trained / self.beside),
             "beside": self.beside,
             "train_seconds": sum(e.get("train_seconds", 0.0) for phase in history for e in phase),
-            "peak_memory": peak(self.device),
+            # That of the process, so unknown where others were beside it.
+            "peak_memory": peak(self.device) if self.beside == 1 else None,
         }
 
 

@@ -195,10 +195,18 @@ def compiled_networks(module: nn.Module) -> Iterator[None]:
         warnings.filterwarnings("ignore", message=".*should not be instantiated", category=DeprecationWarning)
         for network in trained:
             # Not __call__: a frame of torch's own, as nn.Sequential has, is not compiled unless it is handed over.
-            afterwards.callback(vars(network).pop, "forward", None)
+            own = vars(network).get("forward")
+            afterwards.callback(_put_back, network, own)
             network.forward = torch.compile(network.forward, dynamic=False)
         afterwards.enter_context(fusing())
         yield
+
+
+def _put_back(network: nn.Module, forward: Callable[..., Any] | None) -> None:
+    """The `forward` that an object has of its own, or its class's."""
+    vars(network).pop("forward", None)
+    if forward is not None:
+        network.forward = forward
 
 
 def _before_head(network: nn.Module) -> nn.Module:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,11 @@ from safetensors.torch import save
 from torch import Tensor
 
 from noisegate._files import locked, read_json, write_bytes, write_json
-from noisegate.errors import DamagedFileError, InputError, MissingDataError
+from noisegate.errors import DamagedFileError, MissingDataError, OtherRunError
 
 Tree = Any
+
+log = logging.getLogger("noisegate")
 
 
 def save_tree(path: Path, tree: Tree) -> None:
@@ -86,10 +89,13 @@ class RunFolder:
         if not path.exists():
             write_json(path, description)
             return
-        stored = read_json(path)
+        try:
+            stored = read_json(path)
+        except DamagedFileError as error:
+            raise OtherRunError(f"{error}; choose another folder, or remove this one") from None
         differs = [key for key in description if stored.get(key) != description[key]]
         if differs:
-            raise InputError(
+            raise OtherRunError(
                 f"{self.folder} holds another run (it differs in {', '.join(differs)}); "
                 "choose another folder, or remove this one"
             )
@@ -102,9 +108,8 @@ class RunFolder:
         return self.folder / f"phase-{phase}.safetensors"
 
     def finished_phase(self, phase: int) -> Tree | None:
-        """The final state of a phase, or None if it has not finished."""
-        path = self._phase_path(phase)
-        return load_tree(path) if path.exists() else None
+        """The final state of a phase, or None if it has not finished, or the file is damaged."""
+        return _readable(self._phase_path(phase))
 
     def finish_phase(self, phase: int, state: Tree) -> None:
         """Store the final state of a phase; the running state is not needed any more."""
@@ -112,9 +117,8 @@ class RunFolder:
         (self.folder / "current.safetensors").unlink(missing_ok=True)
 
     def current(self, phase: int) -> Tree | None:
-        """The running state of a phase, if it is the one that was under way."""
-        path = self.folder / "current.safetensors"
-        state = load_tree(path) if path.exists() else None
+        """The running state of a phase, if it is the one that was under way and can be read."""
+        state = _readable(self.folder / "current.safetensors")
         return state if state is not None and state["phase"] == phase else None
 
     def save_current(self, phase: int, state: Tree) -> None:
@@ -130,3 +134,12 @@ class RunFolder:
     def record_divergence(self, **where: int) -> None:
         """Remember that the run diverged, so that nobody takes it for a result or repeats it."""
         write_json(self.folder / "diverged.json", where)
+
+
+def _readable(path: Path) -> Tree | None:
+    """What a file holds; None if it is not there, or damaged: then it is trained once more."""
+    try:
+        return load_tree(path) if path.exists() else None
+    except DamagedFileError as error:
+        log.warning("%s; that part is trained once more", error)
+        return None

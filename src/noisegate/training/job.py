@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import re
 import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -90,6 +91,18 @@ class Job:
         name = self.network_name if isinstance(self.network_name, str) else None
         spec = {"network": name, "input_shape": list(self.input_shape), "n_outputs": n_outputs}
         return Prepared(net, mean, std, spec).to(self.device)
+
+    def layers(self) -> str | None:
+        """What a network factory builds, as text; None for a network by name."""
+        if isinstance(self.network_name, str):
+            return None
+        with torch.random.fork_rng(devices=[]):
+            network = self.network_name(self.input_shape, self.n_classes)
+        if not isinstance(network, nn.Module):
+            return None  # it is refused when it is needed
+        shapes = {name: tuple(value.shape) for name, value in network.state_dict().items()}
+        # Where an object lies in memory is another place in every process.
+        return re.sub(r" at 0x[0-9a-f]+", "", f"{network!r} {shapes}")
 
     def augment(self, x: Tensor, recipe: Recipe | None = None) -> Tensor:
         """Random crops and flips of a batch of images, as the recipe says; vectors as they are."""

@@ -120,6 +120,8 @@ class Recipe:
             raise InputError("recipe: give the length either in epochs or in steps (with epochs=None)")
         if self.schedule == "step" and not self.milestones:
             raise InputError("recipe: schedule='step' needs milestones")
+        if self.optimizer == "nesterov" and not self.momentum:
+            raise InputError("recipe: optimizer='nesterov' needs a momentum above 0; without one it is 'sgd'")
         if self.keep == "ema" and not self.ema:
             raise InputError("recipe: keep='ema' needs an ema decay, e.g. ema=0.999")
 

@@ -30,7 +30,7 @@ from noisegate.training.checkpoint import RunFolder
 from noisegate.training.job import Job, NetworkSpec
 from noisegate.training.progress import progress_bar
 from noisegate.training.recipe import Recipe, auto_recipe
-from noisegate.training.trainer import Epoch, Training
+from noisegate.training.trainer import Epoch, Training, precision
 
 HELD_OUT = 0.1
 
@@ -163,31 +163,37 @@ class Run:
         ready = resolve_recipe(recipe, len(data.train), data.input_shape)
         if data.validation is None and (ready.needs_validation or self.method.needs_validation):
             if sample_weight is not None:
+                weights = np.asarray(sample_weight)
+                if weights.shape != (len(data.train),):
+                    raise InputError(
+                        f"sample_weight must have one number a row, ({len(data.train)},), got {weights.shape}"
+                    )
                 _, kept = held_out_rows(len(data.train), HELD_OUT, seed)
-                sample_weight = np.asarray(sample_weight)[kept]
+                sample_weight = weights[kept]
             data = data.hold_out(HELD_OUT, seed)
         check_labels(data)
         self.data = data
         job = make_job(data, network, ready, seed, resolve_device(device), sample_weight)
         self._evidence = CleanEvidence(data, job.train, job.validation, parts=evidence)
-        self.record = describe_run(self.method, job, data)
-        self._folder = self._open(folder)
+        self.record = describe_run(self.method, job, data, sample_weight)
         self._training = Training(
             self.method,
             job,
-            folder=self._folder,
             evidence=self._evidence,
             evaluate_every=evaluate_every,
             execution=execution,
         )
+        # Last, so that whatever is wrong is said before the folder is locked.
+        self._folder = self._training.folder = self._open(folder, job)
         self.seconds = 0.0
         self._fitted: Fitted | None = None
 
-    def _open(self, folder: str | Path | None) -> RunFolder | None:
+    def _open(self, folder: str | Path | None, job: Job) -> RunFolder | None:
         if folder is None:
             return None
+        identity = self.record["identity"] | {"layers": job.layers()}
         # Of several processes one holds the lock and writes.
-        return distributed.on_first(lambda: RunFolder(folder, self.record["identity"]))
+        return distributed.on_first(lambda: RunFolder(folder, identity))
 
     def __enter__(self) -> Run:
         return self
@@ -227,7 +233,7 @@ class Run:
             raise InputError(f"{type(self.method).__name__}.phases() must return a Fitted")
         fitted.network.eval()
         fitted.objective.eval()
-        with lane.active():
+        with lane.active(), precision(self._training.job.recipe.precision):
             reading = self._evidence.everything_on_device(fitted.network, fitted.objective)
         while not reading.ready:
             yield reading
@@ -309,7 +315,9 @@ def make_job(
     return Job(train, validation, data.n_classes, network, recipe, seed, device)
 
 
-def describe_run(method: Method, job: Job, data: Dataset) -> dict[str, Any]:
+def describe_run(
+    method: Method, job: Job, data: Dataset, sample_weight: npt.ArrayLike | None = None
+) -> dict[str, Any]:
     """How a run came about; `identity` is what makes two runs the same one."""
     network = job.network_name
     name = network if isinstance(network, str) else getattr(network, "__qualname__", type(network).__name__)
@@ -319,7 +327,13 @@ def describe_run(method: Method, job: Job, data: Dataset) -> dict[str, Any]:
         "network": name,
         "recipe": job.recipe.to_dict(),
         "seed": job.seed,
-        "data": {"name": data.name, "train": fingerprint(data.train), "noise": data.info.get("noise")},
+        "data": {
+            "name": data.name,
+            "train": fingerprint(data.train),
+            "validation": None if data.validation is None else fingerprint(data.validation),
+            "weights": None if sample_weight is None else hashed(np.asarray(sample_weight, dtype=np.float64)),
+            "noise": data.info.get("noise"),
+        },
     }
     versions = {"python": platform.python_version(), "torch": torch.__version__, "numpy": np.__version__}
     described = {"identity": identity, "versions": versions, "hardware": hardware_name(job.device)}
@@ -335,8 +349,13 @@ def hardware_name(device: torch.device) -> str:
 
 def fingerprint(split: Split) -> str:
     """A hash of the observed labels and of some of the inputs."""
-    digest = hashlib.sha256(split.y.tobytes())
-    digest.update(repr((len(split), split.input_shape)).encode())
-    if isinstance(split.x, np.ndarray):
-        digest.update(np.ascontiguousarray(split.x[:: max(1, len(split) // 256)]).tobytes())
+    some = [split.x[:: max(1, len(split) // 256)]] if isinstance(split.x, np.ndarray) else []
+    return hashed(split.y, repr((len(split), split.input_shape)), *some)
+
+
+def hashed(*parts: np.ndarray | str) -> str:
+    """A short hash of arrays and texts."""
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update(part.encode() if isinstance(part, str) else np.ascontiguousarray(part).tobytes())
     return digest.hexdigest()[:16]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import time
+import traceback
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
@@ -102,6 +104,8 @@ def _turn(seats: list[_Seat]) -> Iterator[tuple[int, Run, Epoch | Exception | No
         except StopIteration:
             ended = True
         except Exception as error:
+            # What the frames of a failed run hold, it keeps as long as somebody looks at the error.
+            traceback.clear_frames(error.__traceback__)
             ended, said = True, error  # type: ignore[assignment]
         _share(seats, started)
         if ended:
@@ -144,7 +148,7 @@ def how_many_fit(make: Callable[[], Run], most: int = 64, keep_free: float = 0.1
         Share of the memory that stays free, for what comes later in a run: evaluation, further phases.
     """
     torch.cuda.empty_cache()
-    before = torch.cuda.memory_reserved() if torch.cuda.is_available() else 0
+    before = [torch.cuda.memory_reserved(index) for index in range(torch.cuda.device_count())]
     with make() as run:
         device = run.device
         if device.type != "cuda":
@@ -153,7 +157,8 @@ def how_many_fit(make: Callable[[], Run], most: int = 64, keep_free: float = 0.1
         while not isinstance(next(slices), Epoch | Pending):
             pass
         torch.cuda.synchronize(device)
-        used = max(1, torch.cuda.memory_reserved(device) - before)
+        used = max(1, torch.cuda.memory_reserved(device) - before[device.index])
         free, _ = torch.cuda.mem_get_info(device)
     del slices, run
+    gc.collect()
     return max(1, min(most, int((free + used) * (1 - keep_free) / used)))

@@ -14,12 +14,14 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _NormBase
 
 from noisegate.errors import DivergedError, InputError
 from noisegate.fitted import Fitted
-from noisegate.methods.base import Batch, History, Method, Phase
+from noisegate.methods.base import Batch, History, Method, Phase, PhaseModule
 from noisegate.training import distributed
 from noisegate.training.capture import (
+    WARMUP_STEPS,
     CaptureError,
     Graph,
     Lane,
@@ -43,6 +45,8 @@ AHEAD = 4
 Evidence = Callable[[nn.Module, Any], dict[str, float]]
 #: What a run says between epochs: it was given some work (None), or there is something to wait for.
 Slices = Generator[Pending | None, None, dict[str, float]]
+#: Tensors of an average beside those it follows, by type and whether they are averaged.
+Pairs = dict[tuple[torch.dtype, bool], tuple[list[Tensor], list[Tensor]]]
 
 
 @dataclass(frozen=True)
@@ -90,10 +94,7 @@ class PhaseRun:
         self.phase, self.job, self.number, self.lane = phase, job, number, lane
         self.evidence: Any = evidence
         self.evaluate_every = evaluate_every
-        self.module, self.recipe = phase.module.to(job.device), phase.recipe
-        if job.device.type == "cuda" and self.recipe.precision == "bf16":
-            # The layout in which bf16 convolutions are fast; they bring their inputs into it themselves.
-            self.module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        self.module, self.recipe = laid_out(phase, job.device), phase.recipe
         self.keep = phase.keep or self.recipe.keep
         self._check()
         self.world = distributed.world()
@@ -108,7 +109,9 @@ class PhaseRun:
         self.total_steps = len(rates)
         self.n_epochs = math.ceil(self.total_steps / self.steps_per_epoch)
         device = job.device
-        self.rates = torch.tensor(rates, dtype=torch.float32, device=device)
+        # A capture warms up by steps that leave no trace, and may do so in the last epoch: they find a rate too.
+        padded = [*rates, *[rates[-1]] * WARMUP_STEPS]
+        self.rates = torch.tensor(padded, dtype=torch.float32, device=device)
         self.lr = self.rates[0].clone()
         self.optimizer = build_optimizer(self.module, self.recipe, self.lr)
         part = self.part.stop - self.part.start
@@ -124,7 +127,7 @@ class PhaseRun:
         self.program: Program | None = None
         #: Whether the next piece may draw from the global random states; replays draw from their graph's own.
         self.draws = True
-        self._pairs: list[tuple[list[Tensor], list[Tensor]]] | None = None
+        self._pairs: Pairs | None = None
 
     @property
     def _decided_by_validation(self) -> bool:
@@ -199,21 +202,25 @@ class PhaseRun:
 
     @torch.no_grad()
     def _follow(self, average: dict[str, Tensor]) -> None:
-        for followers, followed in self._paired(average):
-            if followers[0].is_floating_point():
+        for (_, averaged), (followers, followed) in self._paired(average).items():
+            if averaged:
                 torch._foreach_lerp_(followers, followed, 1.0 - self.recipe.ema)
             else:
                 torch._foreach_copy_(followers, followed)
 
-    def _paired(self, average: dict[str, Tensor]) -> list[tuple[list[Tensor], list[Tensor]]]:
-        """The averaged and the trained tensors side by side, those of one type together: few, large kernels."""
+    def _paired(self, average: dict[str, Tensor]) -> Pairs:
+        """The average's and the trained tensors, those of one type and treatment together: few, large kernels.
+
+        Weights and the statistics of normalisation are averaged; what else a method keeps is copied.
+        """
         if self._pairs is None:
-            groups: dict[torch.dtype, tuple[list[Tensor], list[Tensor]]] = {}
+            weights = averaged_names(self.module)
+            self._pairs = {}
             for name, value in self.module.state_dict().items():
-                followers, followed = groups.setdefault(value.dtype, ([], []))
+                kind = value.dtype, name in weights and value.is_floating_point()
+                followers, followed = self._pairs.setdefault(kind, ([], []))
                 followers.append(average[name])
                 followed.append(value)
-            self._pairs = list(groups.values())
         return self._pairs
 
     def changing(self) -> list[Tensor]:
@@ -240,19 +247,21 @@ class PhaseRun:
         """`run_epoch` in pieces: a GPU is given some work, then it is another run's turn."""
         clock = Clock(self.job.device)
         self.module.train()
-        self.module.begin_epoch(self.epoch, self.job)
+        with precision(self.recipe.precision):
+            self.module.begin_epoch(self.epoch, self.job)
+        self._pairs = None  # it may have put other tensors into the module
         order = self._begin()
         if self.world.several:
             self._begin_alike()
         if self.program is None or self.program.outdated:
-            with _precision(self.recipe.precision):
+            with precision(self.recipe.precision):
                 self.program = make_program(self)
         yield from self._train(order, self.program)
         if self.world.several:
             self._end_alike(order)
         clock.mark()
         due = self._due()
-        with _precision(self.recipe.precision):
+        with precision(self.recipe.precision):
             reading = self.program.look(due)
         while not reading.ready:
             yield reading
@@ -312,7 +321,7 @@ class PhaseRun:
             # Inputs from the host fill the memory while they wait: there each batch is a slice.
             inputs, size, ahead = iter(rows.stream(order.unbind(0))), 1, SLICE
         for first in range(0, len(order), size):
-            with _precision(self.recipe.precision):
+            with precision(self.recipe.precision):
                 for x in itertools.islice(inputs, size):
                     program.step(x)
             self.draws = not (program.captured and rows.resident and first + size < len(order))
@@ -354,8 +363,9 @@ class PhaseRun:
         if self.keep != "ema" or self.average is None:
             yield
             return
-        trained = [[value.clone() for value in followed] for _, followed in self._paired(self.average)]
-        self._show([followers for followers, _ in self._paired(self.average)])
+        pairs = self._paired(self.average).values()
+        trained = [[value.clone() for value in followed] for _, followed in pairs]
+        self._show([followers for followers, _ in pairs])
         try:
             yield
         finally:
@@ -364,7 +374,7 @@ class PhaseRun:
     @torch.no_grad()
     def _show(self, values: list[list[Tensor]]) -> None:
         if self.average is not None:
-            for (_, followed), value in zip(self._paired(self.average), values, strict=True):
+            for (_, followed), value in zip(self._paired(self.average).values(), values, strict=True):
                 torch._foreach_copy_(followed, value)
 
     def _remember(self, score: float) -> None:
@@ -381,7 +391,6 @@ class PhaseRun:
         if kept is not None:
             self.module.load_state_dict(kept)
         self.module.eval()
-        self.program = None
         if self.job.device.type == "cuda":
             self.optimizer.zero_grad(set_to_none=True)
         return self.history
@@ -580,24 +589,65 @@ def make_program(run: PhaseRun) -> Program:
     return Program(run)
 
 
+def laid_out(phase: Phase, device: torch.device) -> PhaseModule:
+    """A phase's module on its device, in the layout in which its steps are fast."""
+    module = phase.module.to(device)
+    if device.type == "cuda" and phase.recipe.precision == "bf16":
+        # bf16 convolutions bring their inputs into it themselves.
+        module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    return module
+
+
+def averaged_names(module: nn.Module) -> set[str]:
+    """What a moving average is taken of: parameters, and the statistics of normalisation."""
+    names = {name for name, _ in module.named_parameters()}
+    for prefix, layer in module.named_modules():
+        if isinstance(layer, _NormBase):
+            names |= {f"{prefix}.{name}" if prefix else name for name, _ in layer.named_buffers()}
+    return names
+
+
 @contextlib.contextmanager
-def _precision(name: str) -> Iterator[None]:
+def precision(name: str) -> Iterator[None]:
     """How convolutions and matrix products are done: fp32 in full and in a fixed order, the others fast.
 
     So fp32 is repeatable on a GPU, and small convolutions pay for it: a LeNet's step takes 1.6 times as long.
     """
     cudnn: Any = torch.backends.cudnn
-    before = torch.get_float32_matmul_precision(), cudnn.allow_tf32, cudnn.deterministic, cudnn.benchmark
-    exact = name == "fp32"
-    torch.set_float32_matmul_precision("highest" if exact else "high")
-    cudnn.allow_tf32 = not exact
-    cudnn.deterministic = before[2] or exact
-    cudnn.benchmark = not cudnn.deterministic
+    exact, before = name == "fp32", (cudnn.deterministic, cudnn.benchmark)
+    with _tensor_float(not exact):
+        cudnn.deterministic = before[0] or exact
+        cudnn.benchmark = not cudnn.deterministic
+        try:
+            yield
+        finally:
+            cudnn.deterministic, cudnn.benchmark = before
+
+
+@contextlib.contextmanager
+def _tensor_float(allowed: bool) -> Iterator[None]:
+    """Inside, TF32 is used or not; by the one of torch's two sets of switches that the caller has used."""
+    backends: Any = torch.backends
+    try:
+        before = torch.get_float32_matmul_precision(), backends.cudnn.allow_tf32
+    except RuntimeError:  # torch refuses a mix of both
+        switches = backends.cuda.matmul, backends.cudnn.conv
+        names = [switch.fp32_precision for switch in switches]
+        for switch in switches:
+            switch.fp32_precision = "tf32" if allowed else "ieee"
+        try:
+            yield
+        finally:
+            for switch, given in zip(switches, names, strict=True):
+                switch.fp32_precision = given
+        return
+    torch.set_float32_matmul_precision("high" if allowed else "highest")
+    backends.cudnn.allow_tf32 = allowed
     try:
         yield
     finally:
         torch.set_float32_matmul_precision(before[0])
-        cudnn.allow_tf32, cudnn.deterministic, cudnn.benchmark = before[1:]
+        backends.cudnn.allow_tf32 = before[1]
 
 
 class Training:
@@ -682,7 +732,7 @@ class Training:
     @contextlib.contextmanager
     def _seeded(self, *key: int | str) -> Iterator[None]:
         self.lane.random.seed(self.job.seed, *key)
-        with self.lane.active():
+        with self.lane.active(), precision(self.job.recipe.precision):
             yield
 
     def _refuse_diverged(self) -> None:
@@ -695,7 +745,7 @@ class Training:
         stored = distributed.from_first(self.folder.finished_phase(number) if self.folder else None)
         if stored is not None:
             with self.lane.active():
-                phase.module.to(self.job.device).load_state_dict(stored["module"])
+                laid_out(phase, self.job.device).load_state_dict(stored["module"])
             phase.module.eval()
             return stored["history"]
         with self._seeded("phase", number, "set-up"):
@@ -703,8 +753,12 @@ class Training:
             state = distributed.from_first(self.folder.current(number) if self.folder else None)
             if state is not None:
                 run.load(state)
-        while not run.done:
-            yield (yield from self._epoch(run))
+        try:
+            while not run.done:
+                yield (yield from self._epoch(run))
+        finally:
+            # Run and program hold each other: a run that ended early would keep its graphs' memory.
+            run.program = None
         with self.lane.active():
             history = run.finish()
             if self.folder:

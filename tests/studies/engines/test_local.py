@@ -218,7 +218,10 @@ def test_closing_it_frees_every_run(context, monkeypatch):
 def test_how_many_fit_is_found_out_once_a_kind(context, monkeypatch):
     asked = []
     monkeypatch.setattr(local, "_on_gpu", lambda device: True)
-    monkeypatch.setattr(local, "_fitting", lambda settings, context: asked.append(settings.method) or 5)
+    fits = {"mlp-4": 5, "mlp-400": 2}
+    monkeypatch.setattr(
+        local, "_fitting", lambda run, context: asked.append((run.network, run.method)) or fits[run.network]
+    )
     engine = build("local")
     runs = [TINY.replace(seed=seed) for seed in range(7)]
     assert [engine.width(runs, context), engine.width(runs[:3], context), engine.width([], context)] == [
@@ -226,7 +229,11 @@ def test_how_many_fit_is_found_out_once_a_kind(context, monkeypatch):
         3,
         1,
     ]
+    # Objectives weigh little; of methods with more than a network one is asked.
     engine.width([TINY.replace(method="gce")], context)
-    assert asked == ["ce", "gce"]
+    assert asked == [("mlp-4", "ce")]
+    large = [TINY.replace(network="mlp-400", method=method) for method in ("ce", "co-teaching", "ln")]
+    assert engine.width([*runs, *large], context) == 2
+    assert asked == [("mlp-4", "ce"), ("mlp-400", "co-teaching")]
     monkeypatch.undo()
     assert build("local", workers=9).width(runs, context) == 7

@@ -50,11 +50,11 @@ class LocalEngine(Engine):
         if self.workers is not None:
             return max(1, min(self.workers, len(todo)))
         if _on_gpu(context.device):
-            return max(1, min(SIDE_BY_SIDE, len(todo), self._fitting(todo[0], context) if todo else 1))
+            fitting = [self._fitting(kind, run, context) for kind, run in representatives(todo).items()]
+            return max(1, min([SIDE_BY_SIDE, len(todo), *fitting]))
         return max(1, min(memory.cores(), memory.available() // RUN_BYTES, len(todo)))
 
-    def _fitting(self, settings: RunSettings, context: Context) -> int:
-        kind = repr((settings.data, settings.network, settings.method, settings.recipe))
+    def _fitting(self, kind: str, settings: RunSettings, context: Context) -> int:
         if kind not in self._fits:
             self._fits[kind] = _fitting(settings, context)
         return self._fits[kind]
@@ -70,6 +70,23 @@ class LocalEngine(Engine):
             yield from _SideBySide(width, context).run(todo)
         else:
             yield from _Pool(width, context).run(todo)
+
+
+def representatives(todo: Sequence[RunSettings]) -> dict[str, RunSettings]:
+    """A run of each kind: what memory it takes depends on data, network and batches, little on the objective.
+
+    Of a kind it is one that trains more than a network on an objective, if there is one.
+    """
+    from noisegate import methods
+
+    found: dict[str, RunSettings] = {}
+    for settings in todo:
+        sizes = [settings.recipe.get(name) for name in ("batch_size", "precision", "crop_to")]
+        kind = repr((settings.data, settings.network, sizes))
+        plain = isinstance(methods.get(settings.method), methods.Plain)
+        if not plain or kind not in found:
+            found[kind] = settings
+    return found
 
 
 def _on_gpu(device: str) -> bool:
