@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -171,6 +172,13 @@ def test_a_report_tells_the_failures(run, call, out):
         (["run", "demo", "--set", "epochs"], "--set expects KEY=VALUE"),
         (["run", "demo", "--rows", "cee"], "did you mean 'ce'"),
         (["run", "demo", "--columns", "symmetric-41"], "did you mean 'symmetric-40'"),
+        (["run", "demo", "--set", "noise.rat=0.1"], "rate"),
+        (["run", "demo", "--set", "noise.rate=1.5"], "1.5"),
+        (["run", "demo", "--set", "network=foo"], "unknown network 'foo'"),
+        (["run", "demo", "--set", "params.temperature=-1"], "-1"),
+        (["run", "demo", "--set", "params.temperature=abc"], "ln"),
+        (["run", "demo", "--set", "balanced=maybe"], "balanced must be true or false"),
+        (["run", "demo", "--set", "evaluate_every=-1"], "at least 0"),
     ],
 )
 def test_typing_mistakes(fails, out, arguments, message):
@@ -219,6 +227,9 @@ def test_ctrl_c_stops_every_process_and_the_same_command_goes_on(out):
         finally:
             study.kill()
     assert study.returncode == 130
+    # What was asked for is known to a report at once.
+    stored = json.loads((out / "reports" / "demo-smoke" / "choice.json").read_text())
+    assert (stored["seeds"], stored["changes"]) == (2, {"recipe.epochs": 3000})
     assert errors.endswith("noisegate: interrupted; the same command goes on where it stopped\n")
     assert finished(out) == {}
 
@@ -229,3 +240,40 @@ def test_the_command_of_a_choice_is_what_was_typed():
         "noisegate study run demo --scale smoke --seeds 3 --rows ce,ln --set recipe.epochs=5 --search"
     )
     assert names(None) == ()
+    assert command("demo", Choice(), Path("r 2")) == "noisegate study run demo --out 'r 2'"
+    assert command("demo", Choice(), Path("noisegate-results")) == "noisegate study run demo"
+    changed = Choice(changes={"noise.include_self": False, "recipe.epochs": 2})
+    assert command("demo", changed).endswith("--set noise.include_self=false --set recipe.epochs=2")
+
+
+def test_a_report_has_all_that_was_asked_for(call, out):
+    def study(*arguments):
+        line = ["study", "run", "demo", "--scale", "smoke", "--columns", "symmetric-40", "--device", "cpu"]
+        code, output, errors = call(*line, "--workers", "1", "--out", out, *arguments)
+        assert code == 0, errors
+        return output
+
+    def reported(*arguments):
+        code, output, errors = call("study", "report", "demo", "--scale", "smoke", "--out", out, *arguments)
+        assert code == 0, errors
+        return output
+
+    study("--rows", "ce", "--seeds", "1")
+    assert "LN" not in reported()
+    study("--rows", "ln", "--seeds", "1")
+    assert {"CE", "LN"} <= set(reported().split())
+    text = (out / "reports" / "demo-smoke" / "report.md").read_text()
+    assert f"--out {out}" in text
+    assert "--rows ce,ln" in text
+    # Other settings are another study.
+    study("--rows", "gce", "--seeds", "1", "--set", "recipe.epochs=1")
+    assert "LN" not in reported()
+
+
+def test_all_reports_go_where_they_are_wanted(run, call, out, tmp_path):
+    assert run()[0] == 0
+    page = out / "reports" / "demo-smoke" / "report.md"
+    before = page.stat().st_mtime_ns
+    assert call("study", "report", "--out", out, "--to", tmp_path / "to")[0] == 0
+    assert (tmp_path / "to" / "demo-smoke" / "report.md").exists()
+    assert page.stat().st_mtime_ns == before

@@ -11,7 +11,7 @@ from sklearn.impute import SimpleImputer
 from sklearn.preprocessing import OneHotEncoder
 
 from noisegate.data import TableReader, from_frame, load, read_table, reader_from_dict
-from noisegate.errors import DamagedFileError, InputError, MissingDataError
+from noisegate.errors import DamagedFileError, InputError, MissingDataError, UnknownNameError
 
 
 @pytest.fixture
@@ -254,3 +254,19 @@ def test_missing_file_folder_and_double_column(tmp_path):
 def test_a_byte_order_mark_is_no_part_of_a_name(tmp_path):
     (tmp_path / "t.csv").write_bytes(b"\xef\xbb\xbfa,b\n1,2\n")
     assert list(read_table(tmp_path / "t.csv").columns) == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("ignore", "left"),
+    [("note", ["u", "a,b"]), ("note, u", ["a,b"]), ("a,b", ["u", "note"]), (["a,b", "u"], ["note"])],
+)
+def test_columns_to_ignore_are_named_with_commas_between(ignore, left):
+    frame = pd.DataFrame({"u": [1, 2], "y": list("ab"), "note": [5, 6], "a,b": [7, 8]})
+    assert from_frame(frame, label="y", ignore=ignore).info["features"] == left
+
+
+@pytest.mark.parametrize("ignore", ["notte", "u,notte", ["notte"]])
+def test_a_column_to_ignore_that_is_not_there_is_refused(ignore):
+    frame = pd.DataFrame({"u": [1, 2], "y": list("ab"), "note": [5, 6]})
+    with pytest.raises(UnknownNameError, match="did you mean 'note'"):
+        from_frame(frame, label="y", ignore=ignore)

@@ -103,3 +103,9 @@ def test_a_folder_of_something_else_is_refused(tmp_path):
 def test_an_empty_folder_will_do(tmp_path):
     assert Store(tmp_path).results() == []
     assert Store(tmp_path).folder == tmp_path
+
+
+def test_two_processes_may_make_a_store_at_once(tmp_path):
+    (tmp_path / "new").mkdir()
+    (tmp_path / "new" / ".store.json.abc.part").touch()
+    assert Store(tmp_path / "new").results() == []

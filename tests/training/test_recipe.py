@@ -2,11 +2,13 @@ import itertools
 import json
 import warnings
 
+import numpy as np
 import pytest
 import torch
 
 import noisegate as ng
-from noisegate.errors import InputError, UnknownNameError
+from noisegate.data.dataset import Dataset, Split
+from noisegate.errors import DivergedError, InputError, UnknownNameError
 from noisegate.training.recipe import auto_recipe
 
 
@@ -117,3 +119,19 @@ def test_the_automatic_recipe_fits_the_data(n, shape):
 def test_nesterov_without_momentum_is_refused():
     with pytest.raises(InputError, match="needs a momentum"):
         ng.Recipe(optimizer="nesterov", momentum=0.0)
+
+
+def test_the_automatic_recipe_trains_the_default_method_on_colour_images():
+    rng = np.random.default_rng(0)
+    patterns = rng.integers(0, 256, (4, 3, 4, 4)).repeat(4, axis=2).repeat(4, axis=3)
+
+    def split(n):
+        y = rng.integers(0, 4, n)
+        x = patterns[y] + 60 * rng.standard_normal((n, 3, 16, 16))
+        return Split(x.clip(0, 255).astype(np.uint8), y)
+
+    data = Dataset("colours", split(400), split(200), classes=tuple("abcd"))
+    fitted = ng.train(data, recipe={"epochs": 5}, seed=0, device="cpu")
+    assert fitted.metrics["test_accuracy"] > 0.6
+    with pytest.raises(DivergedError):
+        ng.train(data, recipe={"epochs": 5, "clip_norm": None}, seed=0, device="cpu")

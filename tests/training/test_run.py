@@ -14,7 +14,8 @@ from torch import nn
 import noisegate as ng
 from noisegate.data.dataset import Dataset, Split
 from noisegate.errors import InputError, OtherRunError, UnknownNameError
-from noisegate.training.run import resolve_device
+from noisegate.training import distributed
+from noisegate.training.run import resolve_device, resolve_recipe
 
 METHODS = sorted(ng.methods.METHODS)
 
@@ -259,3 +260,16 @@ def test_torchs_new_switches_of_precision_are_left_as_they_were(switch):
     code = SWITCHES.format(switch=f"torch.backends.{switch}")
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("data", ["digits", 3, (np.zeros((4, 2)),)])
+def test_what_is_no_data_is_refused(data):
+    with pytest.raises(InputError, match="ng.data.load"):
+        ng.train(data, "ce")
+
+
+def test_an_automatic_batch_can_be_split_over_the_processes(monkeypatch):
+    monkeypatch.setattr(distributed, "world", lambda: distributed.World(size=4))
+    assert resolve_recipe(None, 400, (3,)).batch_size == 24
+    assert resolve_recipe({"epochs": 2}, 20, (3,)).batch_size == 8
+    assert resolve_recipe({"batch_size": 25}, 400, (3,)).batch_size == 25

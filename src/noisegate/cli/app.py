@@ -19,7 +19,7 @@ USAGE, INTERRUPTED = 2, 130
 
 app = typer.Typer(
     name="noisegate",
-    help="Train classifiers on labels that are partly wrong, and find out which ones are.",
+    help="Train classifiers on labels that are partly wrong, and compare the methods that can.",
     add_completion=False,
     pretty_exceptions_enable=False,
 )
@@ -54,7 +54,7 @@ Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")]
 Results = Annotated[
     Path, typer.Option(metavar="DIR", help="The folder of results; several studies may share one.")
 ]
-RESULTS = Path("noisegate-results")
+RESULTS = Path("noisegate-results")  # as cli.study has it; that is imported late, for speed
 
 
 class Scale(StrEnum):
@@ -103,7 +103,7 @@ def root_command(
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> None:
-    """Train classifiers on labels that are partly wrong, and find out which ones are."""
+    """Train classifiers on labels that are partly wrong, and compare the methods that can."""
     ctx.ensure_object(dict)["debug"] = debug
     _help_alone(ctx)
 

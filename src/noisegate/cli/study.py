@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,9 @@ from noisegate.studies.engines import Context, Engine
 from noisegate.studies.results import Results
 from noisegate.studies.store import Store
 from noisegate.studies.study import Study
+
+#: Where results go if no folder is named.
+DEFAULT_OUT = "noisegate-results"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,12 +86,29 @@ def run_study(
     if dry_run:
         _say_plan(results, engine, context)
         return
+    folder = report_folder(out, name, choice)
+    whole = _with_stored(choice, folder / "choice.json", name)
     if study.cells:
         runner.check_data(study, context.root)
+        write_json(folder / "choice.json", asdict(whole))
         _do(results, engine, context, retry)
-    folder = report_folder(out, name, choice)
-    write_json(folder / "choice.json", asdict(choice))
-    _write(results, choice, folder)
+    write_json(folder / "choice.json", asdict(whole))
+    _write(Results(whole.apply(catalogue.get(name)), results.store, search=choice.search), whole, folder, out)
+
+
+def _with_stored(choice: Choice, path: Path, name: str) -> Choice:
+    """The choice together with what was chosen before, where that is the same study of fewer or other cells."""
+    if not path.exists():
+        return choice
+    before = _read_choice(path)
+    if (before.scale, before.changes, before.search) != (choice.scale, dict(choice.changes), choice.search):
+        return choice
+    seeds = None if None in (before.seeds, choice.seeds) else max(before.seeds, choice.seeds)  # type: ignore[type-var]
+    rows, columns = (
+        tuple(dict.fromkeys((*old, *new))) if old and new else ()
+        for old, new in ((before.rows, choice.rows), (before.columns, choice.columns))
+    )
+    return replace(choice, seeds=seeds, rows=rows, columns=columns)
 
 
 def _do(results: Results, engine: Engine, context: Context, retry: bool) -> None:
@@ -162,13 +183,15 @@ def report(
             choice = _read_choice(path)
             stem = path.parent.name.removesuffix("-search").removesuffix("-smoke")
             if stem in known:
-                _write(Results(choice.apply(known[stem]), store, search=choice.search), choice, path.parent)
+                folder = path.parent if to is None else to / path.parent.name
+                _write(Results(choice.apply(known[stem]), store, search=choice.search), choice, folder, out)
         return
     study = catalogue.get(name)
     folder = report_folder(out, name, Choice(scale=scale, search=search))
     stored = folder / "choice.json"
     choice = _read_choice(stored) if stored.exists() else Choice(scale=scale, search=search)
-    _write(Results(choice.apply(study), store, search=choice.search), choice, folder if to is None else to)
+    target = folder if to is None else to
+    _write(Results(choice.apply(study), store, search=choice.search), choice, target, out)
 
 
 def _read_choice(path: Path) -> Choice:
@@ -181,7 +204,7 @@ def _read_choice(path: Path) -> Choice:
         raise DamagedFileError(f"{path} is damaged ({error}); remove it, or do the study again") from None
 
 
-def _write(results: Results, choice: Choice, folder: Path) -> None:
+def _write(results: Results, choice: Choice, folder: Path, out: Path) -> None:
     from noisegate.studies.report import terminal_table, write_report
 
     write_report(
@@ -189,7 +212,7 @@ def _write(results: Results, choice: Choice, folder: Path) -> None:
         folder,
         changes=choice.changes,
         scale=choice.scale,
-        command=command(results.study.name, choice),
+        command=command(results.study.name, choice, out),
     )
     _say_set_aside(results.store)
     if results.study.cells and results.study.table:
@@ -198,9 +221,11 @@ def _write(results: Results, choice: Choice, folder: Path) -> None:
     say(f"report: {folder / 'report.html'}")
 
 
-def command(name: str, choice: Choice) -> str:
-    """The command line that does this choice of a study."""
+def command(name: str, choice: Choice, out: Path | None = None) -> str:
+    """The command line that does this choice of a study, into this folder."""
     words: list[str] = ["noisegate", "study", "run", name]
+    if out is not None and out != Path(DEFAULT_OUT):
+        words += ["--out", str(out)]
     if choice.scale != "paper":
         words += ["--scale", choice.scale]
     if choice.seeds is not None:
@@ -208,7 +233,7 @@ def command(name: str, choice: Choice) -> str:
     for flag, names in (("--rows", choice.rows), ("--columns", choice.columns)):
         words += [flag, ",".join(names)] if names else []
     for key, value in choice.changes.items():
-        words += ["--set", f"{key}={value}"]
+        words += ["--set", f"{key}={value if isinstance(value, str) else json.dumps(value)}"]
     return shlex.join([*words, *(["--search"] if choice.search else [])])
 
 

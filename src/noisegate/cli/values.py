@@ -13,14 +13,17 @@ _KINDS: tuple[tuple[type | tuple[type, ...], type | tuple[type, ...], str], ...]
     ((int, float), (int, float), "a number"),
     ((list, tuple), list, "a list such as [1, 2]"),
 )
+_WORDS = {"True": True, "False": False, "None": None}
 
 
 def parse(text: str) -> Any:
-    """The value as JSON where it is that, else the text itself.
+    """The value as JSON or a word of Python's where it is that, else the text itself.
 
-    >>> parse("0.5"), parse("true"), parse("[1, 2]"), parse("adam")
-    (0.5, True, [1, 2], 'adam')
+    >>> parse("0.5"), parse("true"), parse("[1, 2]"), parse("adam"), parse("False")
+    (0.5, True, [1, 2], 'adam', False)
     """
+    if text in _WORDS:
+        return _WORDS[text]
     try:
         return json.loads(text)
     except json.JSONDecodeError:

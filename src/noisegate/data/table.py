@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from noisegate.data.arrays import Classes, label_array
 from noisegate.data.dataset import Dataset, Inputs, Labels, Split
-from noisegate.errors import DamagedFileError, InputError, MissingDataError
+from noisegate.errors import DamagedFileError, InputError, MissingDataError, UnknownNameError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -363,7 +363,13 @@ def from_frame(
     frame = _checked(frame, name)
     given = label_column(frame, label, name)
     coding = Classes.of(given, f"{name}, column {label!r}")
-    ignore = [ignore] if isinstance(ignore, str) else list(ignore)
+    # A text is several names with commas between, unless a column is called so.
+    if isinstance(ignore, str):
+        ignore = [ignore] if ignore in frame.columns else [part.strip() for part in ignore.split(",")]
+    ignore = list(ignore)
+    for column in ignore:
+        if column not in frame.columns:
+            raise UnknownNameError(f"column of {name} to ignore", column, list(frame.columns))
     reader = TableReader.fit(frame, label=label, ignore=[*ignore, *([clean] if clean is not None else [])])
     true = (
         None

@@ -100,12 +100,24 @@ def build(name: str, input_shape: Sequence[int], n_outputs: int) -> nn.Module:
         raise InputError(f"n_outputs must be an integer, got {n_outputs!r}") from None
     if n_outputs < 1:
         raise InputError(f"n_outputs must be at least 1, got {n_outputs}")
-    if name == "auto":
-        name = auto_name(shape)
+    entry, match = _named(auto_name(shape) if name == "auto" else name)
+    return entry.make(match, shape, n_outputs)
+
+
+def check_name(name: str) -> None:
+    """Refuse a name that no network has.
+
+    >>> check_name("wrn-28-2")
+    """
+    if name != "auto":
+        _named(name)
+
+
+def _named(name: str) -> tuple[_Entry, re.Match[str]]:
     for entry in _ENTRIES:
         match = re.fullmatch(entry.pattern, str(name))
         if match:
-            return entry.make(match, shape, n_outputs)
+            return entry, match
     raise UnknownNameError("network", name, NETWORKS)
 
 

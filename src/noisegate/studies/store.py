@@ -84,7 +84,8 @@ class Store:
             return
         if self.folder.exists() and not self.folder.is_dir():
             raise InputError(f"expected a folder of results at {self.folder}, found a file")
-        if self.folder.is_dir() and any(self.folder.iterdir()):
+        # Another process may be writing the mark this moment.
+        if self.folder.is_dir() and not all(_is_mark(path) for path in self.folder.iterdir()):
             raise InputError(
                 f"{self.folder} is not empty and not a folder of results (it has no store.json); name another"
             )
@@ -211,6 +212,11 @@ class Store:
         folder = self.path(run)
         shutil.rmtree(folder / "checkpoint", ignore_errors=True)
         (folder / "progress.json").unlink(missing_ok=True)
+
+
+def _is_mark(path: Path) -> bool:
+    """A store's mark, or one on its way there."""
+    return path.name.startswith((".store.json.", "store.json"))
 
 
 def _read_result(path: Path, key: str) -> Result:

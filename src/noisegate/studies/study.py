@@ -378,6 +378,10 @@ class Study:
             if self.cells and not any(touched):
                 known = {p for cell in self.cells for p in _parameter_names(cell.settings.method)}
                 raise UnknownNameError("setting", name, [f"params.{p}" for p in known])
+        for settings in (
+            {cell.settings.key: cell.settings for cell in study.cells}.values() if changes else ()
+        ):
+            _refuse_what_cannot_be(settings)
         return study
 
     def __iter__(self) -> Iterator[Cell]:
@@ -403,6 +407,33 @@ _NESTED = ("recipe", "params", "noise", "data")
 _PLAIN = ("network", "weights", "validation", "rows", "balanced", "evaluate_every", "noisy_test")
 
 
+_PLAIN_KINDS: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "balanced": (lambda value: isinstance(value, bool), "true or false"),
+    "noisy_test": (lambda value: isinstance(value, bool), "true or false"),
+    "evaluate_every": (lambda value: type(value) is int and value >= 0, "a whole number of at least 0"),
+    "rows": (
+        lambda value: value is None or (type(value) is int and value > 0),
+        "a whole number of at least 1",
+    ),
+}
+
+
+def _refuse_what_cannot_be(settings: RunSettings) -> None:
+    """Make the parts of a run that are cheap to make, so that what is wrong is said before the first run."""
+    from noisegate import methods, networks, noise
+
+    params = {k: v for k, v in settings.params.items() if (k, v) != ("noise_rate", "known")}
+    try:
+        method = methods.get(settings.method, **params)
+        if isinstance(method, methods.Plain):
+            method._build(10)
+        if settings.noise is not None:
+            noise.build(settings.noise)
+    except TypeError as error:
+        raise InputError(f"{settings.method}: {error}") from None
+    networks.check_name(settings.network)
+
+
 def _parameter_names(method: str) -> list[str]:
     from noisegate import methods
 
@@ -413,6 +444,9 @@ def _changed(settings: RunSettings, name: str, value: Any, touched: list[bool]) 
     where, _, key = name.partition(".")
     if not key and where in _PLAIN:
         touched.append(True)
+        test, words = _PLAIN_KINDS.get(where, (lambda value: True, ""))
+        if not test(value):
+            raise InputError(f"{where} must be {words}, got {value!r}")
         return settings.replace(**{where: value})
     if not key or where not in _NESTED:
         raise UnknownNameError("setting", name, [*_PLAIN, *_known_names()])

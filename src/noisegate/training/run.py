@@ -158,7 +158,13 @@ class Run:
         evidence: Sequence[str] = ("test", "train"),
         execution: str = "auto",
     ) -> None:
-        data = data if isinstance(data, Dataset) else from_arrays(*data)
+        if not isinstance(data, Dataset):
+            if not isinstance(data, tuple | list) or len(data) != 2:
+                raise InputError(
+                    f"data must be a Dataset or a pair (x, y), got {type(data).__name__}; "
+                    "ng.data.load(name) loads a dataset by its name"
+                )
+            data = from_arrays(*data)
         self.method = methods.get(method)
         ready = resolve_recipe(recipe, len(data.train), data.input_shape)
         if data.validation is None and (ready.needs_validation or self.method.needs_validation):
@@ -265,7 +271,11 @@ def resolve_recipe(
         return recipe
     if recipe is not None and not isinstance(recipe, Mapping):
         raise InputError(f"recipe must be a Recipe, a mapping of some of its fields, or None, got {recipe!r}")
-    return auto_recipe(n_rows, input_shape).replace(**(recipe or {}))
+    automatic = auto_recipe(n_rows, input_shape)
+    # Processes take equal parts of a batch.
+    size = distributed.world().size
+    even = max(size, automatic.batch_size // size * size)
+    return automatic.replace(**({"batch_size": even} | dict(recipe or {})))
 
 
 def resolve_device(device: str | torch.device) -> torch.device:
