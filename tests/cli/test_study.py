@@ -277,3 +277,8 @@ def test_all_reports_go_where_they_are_wanted(run, call, out, tmp_path):
     assert call("study", "report", "--out", out, "--to", tmp_path / "to")[0] == 0
     assert (tmp_path / "to" / "demo-smoke" / "report.md").exists()
     assert page.stat().st_mtime_ns == before
+
+
+def test_a_report_at_the_wrong_size_says_which_there_is(run, fails, out):
+    assert run()[0] == 0
+    assert "study report demo --scale smoke" in fails("study", "report", "demo", "--out", out)

@@ -270,3 +270,9 @@ def test_a_column_to_ignore_that_is_not_there_is_refused(ignore):
     frame = pd.DataFrame({"u": [1, 2], "y": list("ab"), "note": [5, 6]})
     with pytest.raises(UnknownNameError, match="did you mean 'note'"):
         from_frame(frame, label="y", ignore=ignore)
+
+
+def test_a_table_that_is_not_there_is_missing_whatever_its_name(tmp_path):
+    for name in ("nothing", "nothing.xlsx", "nothing.csv"):
+        with pytest.raises(MissingDataError, match=f"there is no file .*{name}"):
+            read_table(tmp_path / name)

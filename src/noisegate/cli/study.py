@@ -190,6 +190,12 @@ def report(
     folder = report_folder(out, name, Choice(scale=scale, search=search))
     stored = folder / "choice.json"
     choice = _read_choice(stored) if stored.exists() else Choice(scale=scale, search=search)
+    if not stored.exists():
+        others = [s for s in ("paper", "smoke") if report_folder(out, name, Choice(scale=s)).exists()]
+        if others and scale not in others:
+            raise InputError(
+                f"{out} has {name} at another size only: noisegate study report {name} --scale {others[0]}"
+            )
     target = folder if to is None else to
     _write(Results(choice.apply(study), store, search=choice.search), choice, target, out)
 

@@ -33,10 +33,10 @@ def read_table(path: str | os.PathLike[str]) -> pd.DataFrame:
 
     path = Path(path)
     lower = path.name.lower()
-    if not lower.endswith(TABLE_SUFFIXES):
-        raise InputError(f"{path} is no table noisegate reads; expected one of {' '.join(TABLE_SUFFIXES)}")
     if not path.exists():
         raise MissingDataError(f"there is no file {path}")
+    if not lower.endswith(TABLE_SUFFIXES):
+        raise InputError(f"{path} is no table noisegate reads; expected one of {' '.join(TABLE_SUFFIXES)}")
     if path.is_dir():
         raise InputError(f"expected a table at {path}, found a folder")
     try:
