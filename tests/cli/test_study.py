@@ -282,3 +282,13 @@ def test_all_reports_go_where_they_are_wanted(run, call, out, tmp_path):
 def test_a_report_at_the_wrong_size_says_which_there_is(run, fails, out):
     assert run()[0] == 0
     assert "study report demo --scale smoke" in fails("study", "report", "demo", "--out", out)
+
+
+def test_a_damaged_choice_is_made_good_by_doing_the_study_again(run, fails, call, out):
+    assert run()[0] == 0
+    path = out / "reports" / "demo-smoke" / "choice.json"
+    whole = path.read_text()
+    path.write_text("{}")
+    assert "do the study again" in fails("study", "report", "demo", "--scale", "smoke", "--out", out)
+    assert run()[0] == 0
+    assert path.read_text() == whole

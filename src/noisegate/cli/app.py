@@ -54,7 +54,7 @@ Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")]
 Results = Annotated[
     Path, typer.Option(metavar="DIR", help="The folder of results; several studies may share one.")
 ]
-RESULTS = Path("noisegate-results")  # as cli.study has it; that is imported late, for speed
+RESULTS = Path("noisegate-results")
 
 
 class Scale(StrEnum):

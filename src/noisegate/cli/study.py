@@ -11,17 +11,15 @@ from pathlib import Path
 from typing import Any
 
 from noisegate._files import read_json, write_json
+from noisegate.cli.app import RESULTS
 from noisegate.cli.output import say, table
-from noisegate.errors import DamagedFileError, InputError
+from noisegate.errors import DamagedFileError, InputError, MissingDataError
 from noisegate.studies import catalogue, runner
 from noisegate.studies.board import Board, clock
 from noisegate.studies.engines import Context, Engine
 from noisegate.studies.results import Results
 from noisegate.studies.store import Store
 from noisegate.studies.study import Study
-
-#: Where results go if no folder is named.
-DEFAULT_OUT = "noisegate-results"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,21 +84,21 @@ def run_study(
     if dry_run:
         _say_plan(results, engine, context)
         return
+    runner.check_data(study, context.root)
     folder = report_folder(out, name, choice)
-    whole = _with_stored(choice, folder / "choice.json", name)
-    if study.cells:
-        runner.check_data(study, context.root)
-        write_json(folder / "choice.json", asdict(whole))
-        _do(results, engine, context, retry)
+    whole = _with_stored(choice, folder / "choice.json")
     write_json(folder / "choice.json", asdict(whole))
+    if study.cells:
+        _do(results, engine, context, retry)
     _write(Results(whole.apply(catalogue.get(name)), results.store, search=choice.search), whole, folder, out)
 
 
-def _with_stored(choice: Choice, path: Path, name: str) -> Choice:
+def _with_stored(choice: Choice, path: Path) -> Choice:
     """The choice together with what was chosen before, where that is the same study of fewer or other cells."""
-    if not path.exists():
+    try:
+        before = _read_choice(path)
+    except (DamagedFileError, MissingDataError):
         return choice
-    before = _read_choice(path)
     if (before.scale, before.changes, before.search) != (choice.scale, dict(choice.changes), choice.search):
         return choice
     seeds = None if None in (before.seeds, choice.seeds) else max(before.seeds, choice.seeds)  # type: ignore[type-var]
@@ -230,7 +228,7 @@ def _write(results: Results, choice: Choice, folder: Path, out: Path) -> None:
 def command(name: str, choice: Choice, out: Path | None = None) -> str:
     """The command line that does this choice of a study, into this folder."""
     words: list[str] = ["noisegate", "study", "run", name]
-    if out is not None and out != Path(DEFAULT_OUT):
+    if out is not None and out != RESULTS:
         words += ["--out", str(out)]
     if choice.scale != "paper":
         words += ["--scale", choice.scale]

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from noisegate.data.arrays import Classes, label_array
 from noisegate.data.dataset import Dataset, Inputs, Labels, Split
-from noisegate.errors import DamagedFileError, InputError, MissingDataError, UnknownNameError
+from noisegate.errors import DamagedFileError, InputError, MissingDataError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -331,15 +331,20 @@ def _listed(names: Sequence[str], most: int = 10) -> str:
 # -- the dataset -----------------------------------------------------------------------------------
 
 
+def _check_column(frame: pd.DataFrame, column: str, what: str) -> None:
+    names = list(frame.columns)
+    if column not in names:
+        near = difflib.get_close_matches(column, names, n=3, cutoff=0.5)
+        hint = f"did you mean {' or '.join(map(repr, near))}? " if near else ""
+        raise InputError(f"{what} has no column {column!r}; {hint}there are {_listed(names)}")
+
+
 def label_column(frame: pd.DataFrame, label: str | None, what: str) -> npt.NDArray[Any]:
     """The labels of a table, checked: there, none missing, text or whole numbers or booleans."""
     names = list(frame.columns)
     if label is None:
         raise InputError(f"{what}: say which column holds the labels, label=...; there are {_listed(names)}")
-    if label not in names:
-        near = difflib.get_close_matches(label, names, n=3, cutoff=0.5)
-        hint = f"did you mean {' or '.join(map(repr, near))}? " if near else ""
-        raise InputError(f"{what} has no column {label!r}; {hint}there are {_listed(names)}")
+    _check_column(frame, label, what)
     series = frame[label]
     gaps = int(series.isna().sum())
     if gaps:
@@ -368,8 +373,7 @@ def from_frame(
         ignore = [ignore] if ignore in frame.columns else [part.strip() for part in ignore.split(",")]
     ignore = list(ignore)
     for column in ignore:
-        if column not in frame.columns:
-            raise UnknownNameError(f"column of {name} to ignore", column, list(frame.columns))
+        _check_column(frame, column, name)
     reader = TableReader.fit(frame, label=label, ignore=[*ignore, *([clean] if clean is not None else [])])
     true = (
         None

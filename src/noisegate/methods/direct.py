@@ -31,8 +31,8 @@ class Direct(PhaseModule):
         return self.network, self.objective
 
 
-#: What all objectives take beside their own parameters, and changes what is learnt.
-_SHARED: dict[str, Any] = {"weight": None, "ignore_index": -100}
+#: What all objectives take beside their own parameters, and changes what is learnt; with the defaults.
+_SHARED = {name: inspect.signature(Objective).parameters[name].default for name in ("weight", "ignore_index")}
 
 
 class Plain(Method):
