@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import io
+import math
 import re
 import tarfile
 import tempfile
@@ -41,9 +42,6 @@ PART = 2_500_000
 KEPT = ("result.json", "arrays.safetensors", "failed.json")
 #: The accuracies of a run: at its end, and at the epoch whose accuracy on the noisy validation rows is best.
 LAST, CHOSEN = "test_accuracy", "test_accuracy_best_validation"
-#: Settings that the Logistic-Normal paper tried for a method, on one seed. The best by noisy validation at the end
-#: of training was kept, and that seed is one of its five.
-TRIED = {"Het-τ-Σ_full": 15, "Het-τ": 5, "GCE": 5, "NAN": 5, "Bi-tempered": 9, "LN": 9}
 BLOCK = re.compile(r"(<!-- (cells|changes) of ([\w-]+)( rows [\w,-]+)? -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
@@ -260,15 +258,17 @@ def _list(values: Sequence[float]) -> str:
 
 def _change(one: Result, other: Result) -> str | None:
     """What `--set` changed between two runs; None where they differ in more than that and the seed."""
+    changed = {}
     for part in one.settings.keys() - {"recipe", "params", "method", "seed"}:
         if one.settings[part] != other.settings.get(part):
-            return None
+            if part != "validation":
+                return None
+            changed[part] = other.settings[part]
     if one.settings["method"]["name"] != other.settings["method"]["name"]:
         return None
     before = _settings(one)
-    return ", ".join(
-        f"{name}={value}" for name, value in _settings(other).items() if value != before.get(name)
-    )
+    changed |= {name: value for name, value in _settings(other).items() if value != before.get(name)}
+    return ", ".join(f"{name}={value}" for name, value in changed.items())
 
 
 def written(text: str, store: Store) -> str:
@@ -318,18 +318,24 @@ def luck(study: Study, store: Store) -> Iterator[str]:
     """A line a cell: how much the test accuracy gains by choosing among settings that do not differ."""
     for of in gather(Results(study, store)):
         if gain := _gain(of):
-            line = f"best of {TRIED[of.cell.row]} {gain:+.2f}, in the mean of five seeds {gain / 5:+.2f}"
+            line = f"best of {tried(of)} {gain:+.2f}, in the mean of five seeds {gain / 5:+.2f}"
             yield f"{of.cell.row}, {of.cell.column}: {line}"
+
+
+def tried(of: CellRuns) -> int:
+    """How many settings the paper tried on one seed. The best by noisy validation at the end of training was kept,
+    and that seed is one of its five."""
+    return math.prod(len(values) for values in of.cell.search.values())
 
 
 def _gain(of: CellRuns, count: int = 20) -> float:
     """In points, for the seed that is chosen on; each of a run's last epochs stands for a setting's last one."""
     gains = []
-    for result in of.results if of.cell.row in TRIED else ():
+    for result in of.results if tried(of) > 1 else ():
         epochs = [e for e in result.history[-1] if {LAST, "validation_accuracy"} <= e.keys()][-count:]
         if len(epochs) == count:
             tests, scores = ([e[name] for e in epochs] for name in (LAST, "validation_accuracy"))
-            gains.append(best_of(tests, scores, TRIED[of.cell.row]) - float(np.mean(tests)))
+            gains.append(best_of(tests, scores, tried(of)) - float(np.mean(tests)))
     return 100 * float(np.mean(gains)) if gains else 0.0
 
 
@@ -352,7 +358,7 @@ def sums(study: Study, store: Store, draws: int = 100_000) -> Iterator[str]:
             chance += (ours.mean(1) - theirs.mean(1)) / error
         for name, gain in (("", 0.0), (", the luck of the search taken off", 0.2)):
             total = sum(_welch(entry, gain * _gain(entry.of)) for entry in entries)
-            if not gain or row in TRIED:
+            if not gain or any(tried(entry.of) > 1 for entry in entries):
                 p = 100 * max(1, int((np.abs(chance) >= abs(total)).sum())) / draws
                 sign = "=" if p > 100 / draws else "<="
                 yield f"{row}{name}: sum of t over {len(entries)} cell(s) {total:+.1f}, p {sign} {p:.2g} %"

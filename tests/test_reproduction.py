@@ -145,10 +145,10 @@ def test_methods_whose_settings_were_not_searched_gain_nothing_by_luck(ledger, u
 def test_all_cells_of_a_method_together(ledger, unpacked):
     store = Store(unpacked[0])
     lines = list(ledger.sums(ledger.catalogue.get("ln-table1-mnist"), store, draws=4000))
-    assert len(lines) == 9 + len(ledger.TRIED)
+    assert len(lines) == 9 + 6  # six methods had settings to search
     (line,) = (line for line in lines if line.startswith("CE:"))
     results = [r for r in store.results() if r.settings["data"]["name"] == "mnist"]
-    plain = [r for r in results if r.settings["method"]["name"] == "ce"]
+    plain = [r for r in results if r.settings["method"]["name"] == "ce" and r.settings["validation"] != 15000]
     paper = {  # table 1 of the Logistic-Normal paper: mean and deviation
         (None, None): (99.27, 0.07),
         ("symmetric", 0.2): (88.41, 0.34),
