@@ -1,9 +1,11 @@
+import errno
+import fcntl
 import os
 import stat
 
 import pytest
 
-from noisegate._files import atomic, locked, read_json, write_json, write_text
+from noisegate._files import atomic, is_locked, locked, read_json, write_json, write_text
 from noisegate.errors import BusyError, DamagedFileError, InputError, MissingDataError
 
 
@@ -52,3 +54,29 @@ def test_the_lock_is_released_after_an_error(tmp_path):
         locked(tmp_path, "working"),
     ):
         pass
+
+
+def test_a_lock_is_seen_without_writing(tmp_path, monkeypatch):
+    assert not is_locked(tmp_path)
+    assert os.listdir(tmp_path) == []
+    with locked(tmp_path, "working"):
+        assert is_locked(tmp_path)
+    (tmp_path / ".lock").chmod(0o400)
+    opened = []
+    monkeypatch.setattr(
+        "builtins.open", lambda path, mode="r", **_: opened.append(mode) or os.fdopen(os.open(path, 0))
+    )
+    assert not is_locked(tmp_path)
+    assert opened == ["r"]
+
+
+@pytest.mark.parametrize("code", [errno.ENOSYS, errno.ENOLCK, errno.ENOTSUP])
+def test_a_file_system_without_locks_is_refused(tmp_path, monkeypatch, code):
+    def flock(file, operation):
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    with pytest.raises(InputError, match="cannot lock files") as refused, locked(tmp_path, "working"):
+        pass
+    assert not isinstance(refused.value, BusyError)
+    assert not is_locked(tmp_path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import tempfile
@@ -73,7 +74,8 @@ def read_json(path: Path) -> Any:
 def locked(folder: Path, doing: str) -> Iterator[None]:
     """Hold the lock of `folder`, or raise BusyError at once if another process holds it.
 
-    The operating system releases the lock when the process ends, however it ends.
+    The operating system releases the lock when the process ends, however it ends. A file system that knows no
+    locks is refused with InputError.
     """
     import fcntl
 
@@ -85,7 +87,11 @@ def locked(folder: Path, doing: str) -> Iterator[None]:
     with open(folder / ".lock", "a+") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+        except OSError as error:
+            if error.errno not in (errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES):
+                raise InputError(
+                    f"the file system of {folder} cannot lock files ({error.strerror}); choose another folder"
+                ) from None
             raise BusyError(
                 f"another process is {doing} in {folder}; wait for it, or choose another folder"
             ) from None
@@ -93,12 +99,20 @@ def locked(folder: Path, doing: str) -> Iterator[None]:
 
 
 def is_locked(folder: Path) -> bool:
-    """Whether some process holds the lock of `folder`."""
-    path = Path(folder) / ".lock"
-    if not path.exists():
-        return False
+    """Whether some process holds the lock of `folder`; nothing is written, so a folder may be read-only."""
+    import fcntl
+
     try:
-        with locked(folder, "looking"):
-            return False
-    except BusyError:
-        return True
+        with open(Path(folder) / ".lock") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return False
+    except OSError as error:
+        return error.errno in (errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES)
+    return False
+
+
+def remove_parts(folder: Path) -> None:
+    """Remove what writers left that were killed; for who holds the lock of `folder`."""
+    for path in Path(folder).glob(".*.part"):
+        path.unlink(missing_ok=True)

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from noisegate import networks
-from noisegate._files import locked, read_json, write_json
+from noisegate._files import locked, read_json, remove_parts, write_json
 from noisegate._version import __version__
 from noisegate.data.dataset import Inputs, as_inputs
 from noisegate.data.loader import Rows
@@ -94,6 +94,7 @@ class Fitted:
         if spec is None:
             raise InputError("only networks built through job.network can be saved")
         with locked(folder, "saving a model"):
+            remove_parts(folder)
             extras = {k: _tensor(v) for k, v in self.extras.items()}
             tree = {
                 "network": self.network.state_dict(),

@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 
 import noisegate as ng
+from noisegate.cli.fit import check_out
+from noisegate.errors import InputError
 
 from .conftest import QUICK, flowers, write_images
 
@@ -227,3 +229,12 @@ def test_labels_of_a_file_replace_those_of_the_data(call, fails, table, tmp_path
     renamed["species"] = renamed["species"].str.upper()
     renamed.to_csv(table, index=False)
     assert "is for the classes daisy, rose" in fails(*arguments, "--labels", labels)
+
+
+def test_a_save_that_was_killed_is_made_good_by_the_next(tmp_path):
+    for name in (".lock", ".weights.safetensors", "weights-0123.safetensors", ".model.json.abc.part"):
+        (tmp_path / name).write_bytes(b"half")
+    check_out(tmp_path)
+    (tmp_path / "thesis.tex").write_text("mine")
+    with pytest.raises(InputError, match=r"holds no model \(there is thesis.tex\)"):
+        check_out(tmp_path)

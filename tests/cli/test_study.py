@@ -292,3 +292,32 @@ def test_a_damaged_choice_is_made_good_by_doing_the_study_again(run, fails, call
     assert "do the study again" in fails("study", "report", "demo", "--scale", "smoke", "--out", out)
     assert run()[0] == 0
     assert path.read_text() == whole
+
+
+def test_more_seeds_than_the_study_has_are_in_the_report(call, out):
+    line = ["study", "run", "demo", "--scale", "smoke", "--rows", "ce", "--columns", "symmetric-40"]
+    line += ["--device", "cpu", "--workers", "1", "--set", "recipe.epochs=2", "--out", out]
+    assert call(*line)[0] == 0
+    code, output, errors = call(*line, "--seeds", "4")
+    assert code == 0, errors
+    assert "4 of 4 runs done" in output
+    folder = out / "reports" / "demo-smoke"
+    assert json.loads((folder / "choice.json").read_text())["seeds"] == 4
+    assert len((folder / "runs.csv").read_text().splitlines()) == 1 + 4
+
+
+def test_a_report_has_what_another_process_did_meanwhile(run, call, out, monkeypatch):
+    from noisegate.cli import study
+
+    do = study._do
+
+    def slow(*arguments):
+        monkeypatch.setattr(study, "_do", do)
+        code, _, errors = run("--rows", "gce")
+        assert code == 0, errors
+        do(*arguments)
+
+    monkeypatch.setattr(study, "_do", slow)
+    code, _, errors = run()
+    assert code == 0, errors
+    assert "GCE" in (out / "reports" / "demo-smoke" / "report.md").read_text()

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from noisegate.data import ArrayReader, load
-from noisegate.data.arrays import Classes, from_pair, label_array, read_npz
+from noisegate.data.arrays import Classes, from_arrays, label_array, read_npz
 from noisegate.errors import DamagedFileError, InputError, MissingDataError
 
 
@@ -21,7 +21,7 @@ from noisegate.errors import DamagedFileError, InputError, MissingDataError
     ],
 )
 def test_labels_of_any_kind(raw, classes, values, numbers):
-    data = from_pair(np.eye(3), raw)
+    data = from_arrays(np.eye(3), raw)
     assert data.classes == classes
     assert data.info["label_values"] == values
     assert [type(v) for v in data.info["label_values"]] == [type(v) for v in values]
@@ -43,24 +43,24 @@ def test_labels_of_any_kind(raw, classes, values, numbers):
 )
 def test_labels_that_cannot_be_meant(raw, message):
     with pytest.raises(InputError, match=message):
-        from_pair(np.eye(3), raw)
+        from_arrays(np.eye(3), raw)
 
 
 def test_a_label_of_its_own_for_every_row():
     with pytest.raises(InputError, match="every row has a label of its own"):
-        from_pair(np.eye(20), np.arange(20))
+        from_arrays(np.eye(20), np.arange(20))
 
 
 def test_test_and_clean_labels_share_the_numbering():
-    data = from_pair(np.eye(4), list("abab"), x_test=np.eye(4), y_test=list("bbba"), clean=list("aabb"))
+    data = from_arrays(np.eye(4), list("abab"), x_test=np.eye(4), y_test=list("bbba"), clean=list("aabb"))
     assert data.test.y.tolist() == [1, 1, 1, 0]
     assert data.train.clean.tolist() == [0, 0, 1, 1]
     with pytest.raises(InputError, match="1 labels such as 'c' do not occur"):
-        from_pair(np.eye(4), list("abab"), x_test=np.eye(4), y_test=list("abca"))
+        from_arrays(np.eye(4), list("abab"), x_test=np.eye(4), y_test=list("abca"))
     with pytest.raises(InputError, match="come together"):
-        from_pair(np.eye(4), list("abab"), x_test=np.eye(4))
+        from_arrays(np.eye(4), list("abab"), x_test=np.eye(4))
     with pytest.raises(InputError, match=r"shape \(2,\), x has \(4,\)"):
-        from_pair(np.eye(4), list("abab"), x_test=np.eye(2), y_test=list("ab"))
+        from_arrays(np.eye(4), list("abab"), x_test=np.eye(2), y_test=list("ab"))
 
 
 def test_numbers_and_numbers_as_text_are_one_label():
@@ -70,11 +70,11 @@ def test_numbers_and_numbers_as_text_are_one_label():
 
 
 def test_named_classes_may_lack_examples():
-    data = from_pair(np.eye(2), [0, 2], classes=["p", "q", "r"])
+    data = from_arrays(np.eye(2), [0, 2], classes=["p", "q", "r"])
     assert data.train.y.tolist() == [0, 2]
     assert data.classes == ("p", "q", "r")
     with pytest.raises(InputError, match="do not occur"):
-        from_pair(np.eye(2), [0, 3], classes=["p", "q", "r"])
+        from_arrays(np.eye(2), [0, 3], classes=["p", "q", "r"])
 
 
 @pytest.mark.parametrize(("x", "y"), [("x", "y"), ("X", "labels"), ("images", "y"), ("data", "target")])

@@ -74,12 +74,47 @@ def test_holding_out_depends_on_the_seed_and_the_size_alone(data):
 
 
 def test_arrays_with_labels_that_are_no_numbers_are_numbered():
-    data = from_arrays(np.eye(3), ["b", "a", "b"], x_test=np.eye(3), y_test=["c", "a", "b"])
-    assert data.classes == ("a", "b", "c")
+    data = from_arrays(np.eye(3), ["b", "a", "b"], x_test=np.eye(3), y_test=["b", "a", "b"])
+    assert data.classes == ("a", "b")
     assert data.train.y.tolist() == [1, 0, 1]
-    assert data.test.y.tolist() == [2, 0, 1]
+    assert data.test.y.tolist() == [1, 0, 1]
     assert isinstance(data, Dataset)
-    assert (data.n_classes, data.input_shape) == (3, (3,))
+    assert (data.n_classes, data.input_shape) == (2, (3,))
+    # Classes without an example are named.
+    classes = ["c", "b", "a"]
+    data = from_arrays(np.eye(3), ["b", "a", "b"], x_test=np.eye(3), y_test=["c", "a", "b"], classes=classes)
+    assert data.train.y.tolist() == [1, 2, 1]
+    assert data.test.y.tolist() == [0, 2, 1]
+    assert data.label_values == classes
+
+
+def test_label_values_are_the_given_labels_or_the_names():
+    def of(classes, **info):
+        return Dataset("d", Split(np.eye(2), [0, 1]), classes=classes, info=info).label_values
+
+    assert of(("0", "1")) == [0, 1]
+    assert of(("1", "2")) == ["1", "2"]
+    assert of(("cat", "dog")) == ["cat", "dog"]
+    assert of(("cat", "dog"), label_values=[3, 5]) == [3, 5]
+
+
+def test_rows_are_taken_by_number_or_by_mask():
+    split = Split(np.arange(8.0).reshape(4, 2), [0, 1, 2, 3])
+    assert split.take(np.array([True, False, False, True])).y.tolist() == [0, 3]
+    assert split.take([2, 2, -1]).y.tolist() == [2, 2, 3]
+    assert len(split.take([])) == 0
+    with pytest.raises(InputError, match=r"a mask of 4 rows has the shape \(4,\), got \(3,\)"):
+        split.take([True, False, True])
+    with pytest.raises(InputError, match="whole numbers or a mask, got float64"):
+        split.take([0.0, 1.0])
+
+
+def test_a_part_to_hold_out_may_be_any_number(data):
+    assert len(data.hold_out(np.float32(0.3)).validation) == 6
+    assert len(data.hold_out(np.int16(3)).validation) == 3
+    for size in (True, "0.3", None):
+        with pytest.raises(InputError, match="a fraction or a number of rows"):
+            data.hold_out(size)
 
 
 def test_inputs_are_vectors_or_images():

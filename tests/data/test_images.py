@@ -199,3 +199,17 @@ def test_reader_errors(tmp_path):
         ImageReader(8).read(tmp_path / "none.png")
     with pytest.raises(InputError, match="1 or 3 channels"):
         ImageFiles(["a.png"], 8, channels=2)
+
+
+def test_the_fingerprint_tells_files_apart(tmp_path, rng, write_image):
+    for name in ("0.png", "1.png", "2.png"):
+        write_image(tmp_path / name, rng.integers(0, 256, (4, 4, 3), dtype=np.uint8))
+    files = ImageFiles(["0.png", "1.png", "2.png"], 4, folder=tmp_path)
+    first = files.fingerprint()
+    assert files.take(np.arange(3)).fingerprint() == first
+    assert files.take(np.array([0, 2, 1])).fingerprint() != first
+    assert ImageFiles(list(files.names), 3, folder=tmp_path).fingerprint() != first
+    write_image(tmp_path / "1.png", np.zeros((4, 4, 3), np.uint8))
+    assert files.fingerprint() != first
+    (tmp_path / "1.png").unlink()
+    assert files.fingerprint() != first

@@ -1,5 +1,7 @@
 import pickle
+import random
 import threading
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -7,6 +9,7 @@ import torch
 from PIL import Image
 from torch.utils.data import Dataset, IterableDataset, Subset, TensorDataset
 
+import noisegate as ng
 from noisegate.data import LazyInputs, from_torch
 from noisegate.errors import InputError
 
@@ -147,3 +150,48 @@ def test_rows_that_do_not_fit_are_named():
     broken = from_torch(Pairs(torch.tensor([[0.0], [np.nan]]), [0, 1]))
     with pytest.raises(InputError, match="NaN or infinity"):
         broken.train.x.fetch(np.arange(2))
+
+
+class Jittered(Dataset):
+    """Draws from all three global states, as transforms do."""
+
+    labels: ClassVar = [0, 1] * 20
+
+    def __len__(self):
+        return 40
+
+    def __getitem__(self, row):
+        noise = torch.rand(()) + random.random() + np.random.rand()  # noqa: NPY002
+        return torch.tensor([row % 2, row / 40]) + 0.3 * noise, self.labels[row]
+
+
+def test_a_seed_gives_one_result_with_random_transforms():
+    data = from_torch(Jittered())
+    assert data.train.x.random
+
+    def curve():
+        recipe = {"epochs": 4, "batch_size": 8}
+        fitted = ng.train(data, "ce", "mlp-8", recipe, seed=0, device="cpu")
+        return [epoch["loss"] for epoch in fitted.history[0]]
+
+    states = random.getstate(), torch.get_rng_state()
+    first = curve()
+    assert len(set(first)) == 4
+    assert curve() == first
+    assert random.getstate() == states[0]
+    assert torch.equal(torch.get_rng_state(), states[1])
+
+
+def test_plain_transforms_are_read_ahead_by_threads():
+    data = from_torch(Pairs([np.full(3, row / 5, np.float32) for row in range(6)], [0, 1] * 3))
+    assert not data.train.x.random
+    assert not data.train.x.take(np.array([1, 2])).random
+
+
+def test_a_later_example_of_another_type_is_named():
+    rows = [np.zeros((1, 2, 2), np.uint8), np.full((1, 2, 2), 0.5, np.float32)]
+    inputs = from_torch(Pairs(rows, [0, 1])).train.x
+    with pytest.raises(
+        InputError, match="example 1 of the torch dataset is of type float32, the first of uint8"
+    ):
+        inputs.fetch(np.arange(2))

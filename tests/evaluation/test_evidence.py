@@ -18,7 +18,7 @@ def noisy():
 
 def test_every_number_is_what_it_says(noisy):
     fitted = ng.train(noisy, "forward", "mlp-8", LAST, device="cpu")
-    said = fitted.predict(noisy.train.x).astype(int)
+    said = fitted.predict(noisy.train.x)
     wrong = noisy.train.wrong
     clean = noisy.train.clean
     expected = {
@@ -26,11 +26,9 @@ def test_every_number_is_what_it_says(noisy):
         "train_recovered": (said == clean)[wrong].mean(),
         "train_memorised": (said == noisy.train.y)[wrong].mean(),
         "train_clean_accuracy": (said == clean).mean(),
-        "validation_clean_accuracy": (
-            fitted.predict(noisy.validation.x).astype(int) == noisy.validation.clean
-        ).mean(),
-        "test_accuracy": (fitted.predict(noisy.test.x).astype(int) == noisy.test.clean).mean(),
-        "noisy_test_accuracy": (fitted.predict(noisy.test.x).astype(int) == noisy.test.y).mean(),
+        "validation_clean_accuracy": (fitted.predict(noisy.validation.x) == noisy.validation.clean).mean(),
+        "test_accuracy": (fitted.predict(noisy.test.x) == noisy.test.clean).mean(),
+        "noisy_test_accuracy": (fitted.predict(noisy.test.x) == noisy.test.y).mean(),
     }
     for name, value in expected.items():
         assert fitted.metrics[name] == pytest.approx(value), name

@@ -33,7 +33,7 @@ def two_stage():
 
 def test_a_new_method_is_one_class_and_works_everywhere(two_stage, tmp_path):
     data = ng.data.load("digits").corrupt(ng.noise.Symmetric(0.3), seed=0)
-    clf = ng.NoisyLabelClassifier(method="two-stage", recipe={"epochs": 10}, random_state=0)
+    clf = ng.NoisyLabelClassifier(method="two-stage", recipe={"epochs": 10, "batch_size": 84}, random_state=0)
     clf.set_params(method__share=0.7).fit(data.train.x, data.train.y)
     assert clf.score(data.test.x, data.test.y) > 0.85
     assert clf.fitted_.extras["agreement"].shape == (len(data.train),)

@@ -109,3 +109,12 @@ def test_two_processes_may_make_a_store_at_once(tmp_path):
     (tmp_path / "new").mkdir()
     (tmp_path / "new" / ".store.json.abc.part").touch()
     assert Store(tmp_path / "new").results() == []
+
+
+@pytest.mark.parametrize("content", ["{}", "[]", '{"status": "diverged"}', "{"])
+def test_a_damaged_failure_is_one(tmp_path, tiny, content):
+    store = Store(tmp_path)
+    store.path(tiny).mkdir(parents=True)
+    (store.path(tiny) / "failed.json").write_text(content)
+    assert store.status(tiny) == "crashed"
+    assert "is damaged" in store.failure(tiny)["error"]

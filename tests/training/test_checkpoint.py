@@ -113,3 +113,17 @@ def test_a_folder_whose_description_is_damaged_is_refused(tmp_path):
     (tmp_path / "run.json").write_text("{")
     with pytest.raises(OtherRunError, match="choose another folder"):
         RunFolder(tmp_path, {"seed": 1})
+
+
+def test_what_a_killed_writer_left_goes(tmp_path):
+    RunFolder(tmp_path, {"seed": 1}).close()
+    (tmp_path / ".current.safetensors.x1.part").write_bytes(b"half")
+    RunFolder(tmp_path, {"seed": 1}).close()
+    assert sorted(os.listdir(tmp_path)) == [".lock", "run.json"]
+
+
+@pytest.mark.parametrize("content", ["[]", "[1]", "3", "null"])
+def test_a_description_of_another_kind_is_refused(tmp_path, content):
+    (tmp_path / "run.json").write_text(content)
+    with pytest.raises(OtherRunError, match="choose another folder"):
+        RunFolder(tmp_path, {"seed": 1})

@@ -1,3 +1,5 @@
+import tracemalloc
+
 import numpy as np
 import pytest
 import torch
@@ -122,3 +124,25 @@ def test_what_a_factory_builds_is_told_from_another(data, job_for):
     assert again.layers() == narrow
     assert torch.rand(1) == drawn
     assert job_for(data, network=lambda shape, n: 3).layers() is None
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.float32])
+def test_statistics_of_parts_are_those_of_the_whole(monkeypatch, dtype):
+    x = images(n=50, dtype=dtype).train.x + (0 if dtype == np.uint8 else np.float32(1e5))
+    scale = 255 if dtype == np.uint8 else 1
+    for numbers in (1, 700, 10**9):
+        monkeypatch.setattr("noisegate.training.job.MOMENT_NUMBERS", numbers)
+        mean, std = input_statistics(x, "auto")
+        expected = x.astype(np.float64) / scale
+        np.testing.assert_allclose(mean.flatten().numpy(), expected.mean((0, 2, 3)), rtol=1e-12)
+        np.testing.assert_allclose(std.flatten().numpy(), expected.std((0, 2, 3)), rtol=1e-9)
+
+
+def test_statistics_of_many_images_take_little_memory():
+    x = np.zeros((4000, 3, 64, 64), np.uint8)
+    tracemalloc.start()
+    try:
+        input_statistics(x, "auto")
+        assert tracemalloc.get_traced_memory()[1] < 4 * 64 * 2**20  # a whole copy in float64 is 393 MB
+    finally:
+        tracemalloc.stop()

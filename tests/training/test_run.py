@@ -15,7 +15,8 @@ import noisegate as ng
 from noisegate.data.dataset import Dataset, Split
 from noisegate.errors import InputError, OtherRunError, UnknownNameError
 from noisegate.training import distributed
-from noisegate.training.run import resolve_device, resolve_recipe
+from noisegate.training.recipe import auto_recipe
+from noisegate.training.run import input_hash, resolve_device, resolve_recipe
 
 METHODS = sorted(ng.methods.METHODS)
 
@@ -123,7 +124,7 @@ def test_bad_requests_are_met_with_a_message(data):
         ng.train(data, "ce", recipe=3)
     with pytest.raises(InputError, match="expected the name of a method"):
         ng.train(data, 3)
-    with pytest.raises(InputError, match="only one class"):
+    with pytest.raises(InputError, match="at least two classes, found only 0"):
         ng.train((data.train.x, np.zeros(60, int)), "ce")
     with pytest.raises(InputError, match="is for 4 classes, the data has 3"):
         ng.train(data, ng.CrossEntropy(4))
@@ -270,6 +271,80 @@ def test_what_is_no_data_is_refused(data):
 
 def test_an_automatic_batch_can_be_split_over_the_processes(monkeypatch):
     monkeypatch.setattr(distributed, "world", lambda: distributed.World(size=4))
-    assert resolve_recipe(None, 400, (3,)).batch_size == 24
+    # Two, four and eight processes take the batch of one.
+    assert resolve_recipe(None, 400, (3,)).batch_size == auto_recipe(400, (3,)).batch_size == 16
     assert resolve_recipe({"epochs": 2}, 20, (3,)).batch_size == 8
     assert resolve_recipe({"batch_size": 25}, 400, (3,)).batch_size == 25
+
+
+@pytest.mark.parametrize("n_rows", [1, 15, 16, 100, 255, 256, 1040, 2047, 2048, 10**6])
+def test_an_automatic_batch_is_a_power_of_two_of_at_most_a_sixteenth(n_rows):
+    size = auto_recipe(n_rows, (3,)).batch_size
+    assert size in (8, 16, 32, 64, 128)
+    assert size == 8 or size <= n_rows // 16
+    assert size == 128 or 2 * size > n_rows // 16
+
+
+def test_one_changed_number_makes_another_run_of_it(tmp_path):
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(2000, 3)), np.arange(2000) % 2
+    ng.train((x, y), "ce", "mlp-4", {"epochs": 1}, device="cpu", folder=tmp_path)
+    x[1337, 2] += 1e-9
+    with pytest.raises(OtherRunError, match="differs in data"):
+        ng.train((x, y), "ce", "mlp-4", {"epochs": 1}, device="cpu", folder=tmp_path)
+
+
+def test_the_hash_of_inputs_is_that_of_their_numbers(monkeypatch):
+    x = np.arange(600, dtype=np.float32).reshape(100, 6)
+    whole = input_hash(x)
+    assert input_hash(x.copy(order="F")) == whole
+    assert input_hash(np.ascontiguousarray(x[::-1])) != whole
+    assert input_hash(x.view(np.int32)) != whole
+    monkeypatch.setattr("noisegate.training.run.BLOCK_BYTES", 100)
+    assert input_hash(x) == whole
+    # Of very large ones some rows are taken, from the first to the last part.
+    monkeypatch.setattr("noisegate.training.run.HASHED_BYTES", 600)
+    few = input_hash(x)
+    assert few != whole
+    x[96] += 1
+    assert input_hash(x) != few
+    assert input_hash(np.zeros((0, 3))) != input_hash(np.zeros((0, 3), np.uint8))
+
+
+@pytest.mark.parametrize("labels", [np.array([4, 7]), np.array(["no", "yes"]), np.array([False, True])])
+def test_predictions_are_the_labels_as_they_were_given(labels):
+    y = labels[np.arange(40) % 2]
+    x = np.stack([np.arange(40) % 2, np.ones(40)], 1)
+    fitted = ng.train((x, y), "ce", "mlp-4", {"epochs": 60, "lr": 0.05}, device="cpu")
+    assert (fitted.predict(x) == y).all()
+
+
+def test_predictions_for_numbered_classes_are_numbers():
+    digits = ng.data.load("digits")
+    fitted = ng.train(digits, "ce", "mlp-32", {"epochs": 5}, device="cpu")
+    assert (fitted.predict(digits.test.x) == digits.test.y).mean() == pytest.approx(
+        fitted.metrics["test_accuracy"]
+    )
+
+
+@pytest.mark.parametrize("wrong", [np.nan, 0.5])
+def test_labels_that_name_no_class_are_refused(wrong):
+    y = np.array([0.0, 1.0] * 20)
+    y[3] = wrong
+    with pytest.raises(InputError, match="labels"):
+        ng.train((np.ones((40, 2)), y), "ce", recipe={"epochs": 1})
+
+
+def test_test_rows_must_fit_the_training_rows(data):
+    narrow = dataclasses.replace(data, test=Split(data.test.x[:, :1], data.test.y))
+    with pytest.raises(InputError, match=r"test rows have the shape \(1,\), training rows \(2,\)"):
+        ng.train(narrow, "ce", recipe={"epochs": 1}, evaluate_every=0)
+    outside = dataclasses.replace(data, test=Split(data.test.x, data.test.y + 1))
+    with pytest.raises(InputError, match=r"test labels must lie in 0\.\.2, got 1\.\.3"):
+        ng.train(outside, "ce", recipe={"epochs": 1}, evaluate_every=0)
+
+
+def test_nothing_to_predict_is_predicted(data):
+    fitted = ng.train(data, "ce", "mlp-4", {"epochs": 1}, device="cpu")
+    assert fitted.predict_proba(data.test.x[:0]).shape == (0, 3)
+    assert fitted.predict(data.test.x[:0]).shape == (0,)

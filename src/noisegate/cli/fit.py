@@ -6,6 +6,7 @@ import dataclasses
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -100,7 +101,10 @@ def check_out(out: Path, checkpoint: Path | None = None) -> None:
     if checkpoint is not None and checkpoint.resolve() == out.resolve():
         raise InputError("--checkpoint and --out must be two folders")
     if out.is_dir() and not (out / "model.json").is_file():
-        strangers = [entry.name for entry in os.scandir(out) if entry.name != ".lock"]
+        # What a save leaves that was killed is no stranger: the next one puts it right.
+        own = (".lock", ".weights.safetensors", "weights-*.safetensors", ".*.part")
+        names = [entry.name for entry in os.scandir(out)]
+        strangers = [name for name in names if not any(fnmatch(name, pattern) for pattern in own)]
         if strangers:
             raise InputError(
                 f"{out} is not empty and holds no model (there is {sorted(strangers)[0]}); "
@@ -136,11 +140,6 @@ def read_data(name: str, label: str | None, options: dict[str, Any], *, root: Pa
     return datasets.load(name, **{"root": root, **options, **given})
 
 
-def label_values(data: Dataset) -> list[Any]:
-    """The labels as they stand in the file, in the order of the classes."""
-    return list(data.info.get("label_values", data.classes))
-
-
 def test_rows(data: Dataset, asked: Fit) -> Split:
     """The rows of --test, read as the training data were, their labels numbered as in training."""
     if data.reader is None:
@@ -150,14 +149,14 @@ def test_rows(data: Dataset, asked: Fit) -> Split:
     if reader["kind"] == "images":
         options |= {"size": reader["size"], "channels": reader["channels"]}
     other = read_data(str(asked.test), asked.label, options, root=asked.root)
-    numbers = {str(value): number for number, value in enumerate(label_values(data))}
-    unknown = [value for value in map(str, label_values(other)) if value not in numbers]
+    numbers = {str(value): number for number, value in enumerate(data.label_values)}
+    unknown = [value for value in map(str, other.label_values) if value not in numbers]
     if unknown:
         raise InputError(
             f"{asked.test} has the label {unknown[0]!r}, which is not among the training labels: "
             f"{listed(list(numbers))}"
         )
-    codes = np.array([numbers[str(value)] for value in label_values(other)], dtype=np.int64)
+    codes = np.array([numbers[str(value)] for value in other.label_values], dtype=np.int64)
     # A table must be encoded by what the training table taught, not by what the test table would teach.
     x = data.reader.read(asked.test) if reader["kind"] == "table" else other.train.x
     rows = Split(x, codes[other.train.y])

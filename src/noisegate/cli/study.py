@@ -86,14 +86,22 @@ def run_study(
         return
     runner.check_data(study, context.root)
     folder = report_folder(out, name, choice)
-    whole = _with_stored(choice, folder / "choice.json")
-    write_json(folder / "choice.json", asdict(whole))
+    whole = _stored_with(choice, name, folder)
     if study.cells:
         _do(results, engine, context, retry)
+        # Another process may have chosen other rows meanwhile.
+        whole = _stored_with(choice, name, folder)
     _write(Results(whole.apply(catalogue.get(name)), results.store, search=choice.search), whole, folder, out)
 
 
-def _with_stored(choice: Choice, path: Path) -> Choice:
+def _stored_with(choice: Choice, name: str, folder: Path) -> Choice:
+    """The choice together with what was chosen before, stored."""
+    whole = _with_stored(choice, name, folder / "choice.json")
+    write_json(folder / "choice.json", asdict(whole))
+    return whole
+
+
+def _with_stored(choice: Choice, name: str, path: Path) -> Choice:
     """The choice together with what was chosen before, where that is the same study of fewer or other cells."""
     try:
         before = _read_choice(path)
@@ -101,7 +109,10 @@ def _with_stored(choice: Choice, path: Path) -> Choice:
         return choice
     if (before.scale, before.changes, before.search) != (choice.scale, dict(choice.changes), choice.search):
         return choice
-    seeds = None if None in (before.seeds, choice.seeds) else max(before.seeds, choice.seeds)  # type: ignore[type-var]
+    own = replace(choice, seeds=None, rows=(), columns=()).apply(catalogue.get(name)).seeds
+    seeds: int | None = max(before.seeds or own, choice.seeds or own)
+    if seeds == own:
+        seeds = None
     rows, columns = (
         tuple(dict.fromkeys((*old, *new))) if old and new else ()
         for old, new in ((before.rows, choice.rows), (before.columns, choice.columns))

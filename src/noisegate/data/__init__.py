@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from noisegate.data.arrays import ArrayReader, from_pair, load_npz
-from noisegate.data.dataset import Dataset, LazyInputs, Reader, Split, as_inputs, from_arrays
+from noisegate.data.arrays import ArrayReader, from_arrays, load_npz
+from noisegate.data.dataset import Dataset, LazyInputs, Reader, Split, as_inputs
 from noisegate.data.folder import load_folder
 from noisegate.data.images import ImageFiles, ImageReader
 from noisegate.data.registry import DATASETS, Remote, Source, call_loader, lookup, register, root_folder
@@ -111,7 +111,7 @@ def _load_path(path: Path, options: dict[str, Any]) -> Dataset:
 
 def _load_object(data: Any, options: dict[str, Any]) -> Dataset:
     if isinstance(data, tuple) and len(data) == 2:
-        return call_loader(from_pair, "a pair of arrays", *data, **options)
+        return call_loader(from_arrays, "a pair of arrays", *data, **options)
     if type(data).__module__.split(".")[0] == "pandas":
         return call_loader(from_frame, "a DataFrame", data, **options)
     if (

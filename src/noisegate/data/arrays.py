@@ -118,7 +118,7 @@ class Classes:
         return found
 
 
-def from_pair(
+def from_arrays(
     x: Any,
     y: Any,
     *,
@@ -128,21 +128,29 @@ def from_pair(
     classes: Sequence[str] | None = None,
     name: str = "arrays",
 ) -> Dataset:
-    """A dataset of arrays, with every label checked; `info["label_values"]` keeps the labels as given.
+    """A dataset of arrays held in memory; `info["label_values"]` keeps the labels as given.
 
     Parameters
     ----------
     x : array (N, d), (N, H, W), (N, C, H, W) or (N, H, W, C)
+        uint8 stays uint8 (pixels); other numbers become float32, but float64 vectors stay what they are.
     y : array (N,)
-        Labels: text, whole numbers or booleans.
+        Labels: text, whole numbers or booleans; they are numbered in sorted order.
+    x_test, y_test : arrays, optional
+        Test rows; their labels must be among those of `y`.
     clean : array (N,), optional
         Clean labels, where they are known.
     classes : sequence of str, optional
-        Names of the classes; `y` must then hold 0..K-1.
+        Names of all classes in order, where some have no example or names are wanted for numbers; `y` then
+        holds 0..K-1, or these names.
     """
     observed = label_array(y, "y")
-    known = np.arange(len(classes)) if classes is not None else None
-    coding = Classes.of(observed, "y") if known is None else Classes(known)
+    if classes is None:
+        coding = Classes.of(observed, "y")
+    else:
+        coding = Classes(
+            np.array(classes, dtype=str) if observed.dtype.kind == "U" else np.arange(len(classes))
+        )
     true = None if clean is None else coding.number(label_array(clean, "clean"), "clean")
     train = Split(images_first(x), coding.number(observed, "y"), true)
     if (x_test is None) != (y_test is None):
@@ -217,7 +225,7 @@ def load_npz(path: str | os.PathLike[str]) -> Dataset:
     """An .npz table: arrays x (X, data, images) and y (labels); optional x_test, y_test, clean, classes."""
     arrays = read_npz(path)
     classes = arrays.get("classes")
-    return from_pair(
+    return from_arrays(
         _pick(arrays, _X_NAMES, path),
         _pick(arrays, _Y_NAMES, path),
         x_test=next((arrays[f"{n}_test"] for n in _X_NAMES if f"{n}_test" in arrays), None),

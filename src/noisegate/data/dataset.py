@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import numbers
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
@@ -23,6 +24,11 @@ class LazyInputs(Protocol):
 
     `shape` and `dtype` describe one example; `fetch(index)` returns an array `(len(index), *shape)` and may be
     called from several threads at once; `take(index)` is the same inputs restricted to some rows, still unread.
+
+    Two attributes are optional. `fingerprint()` returns a text that changes with the inputs: by it a folder with
+    checkpoints knows its data. `random`, if true, says that the same row may come out different each time: then
+    rows are read one batch after the other, with the global random states of `random`, numpy and torch set by
+    the rows of the batch, so that a seed gives one result.
     """
 
     @property
@@ -95,8 +101,8 @@ class Split:
         return None if self.clean is None else self.y != self.clean
 
     def take(self, index: npt.ArrayLike) -> Split:
-        """The rows `index`, in that order."""
-        rows = np.asarray(index, dtype=np.int64)
+        """The rows `index`, in that order; or those where a mask `(N,)` is true."""
+        rows = row_numbers(index, len(self))
         x = self.x[rows] if isinstance(self.x, np.ndarray) else self.x.take(rows)
         return Split(x, self.y[rows], None if self.clean is None else self.clean[rows])
 
@@ -137,6 +143,17 @@ class Dataset:
     def input_shape(self) -> tuple[int, ...]:
         """Shape of one example."""
         return self.train.input_shape
+
+    @property
+    def label_values(self) -> list[Any]:
+        """The labels as they were given, in the order of the classes: what a classifier predicts.
+
+        Without others in `info` they are the names of the classes, or numbers where those are named 0 to K-1.
+        """
+        if "label_values" in self.info:
+            return list(self.info["label_values"])
+        plain = list(range(self.n_classes))
+        return plain if self.classes == tuple(map(str, plain)) else list(self.classes)
 
     def with_labels(self, y: npt.ArrayLike, **info: Any) -> Dataset:
         """The same data with other observed training labels; the labels so far become the clean ones.
@@ -194,48 +211,31 @@ class Dataset:
         return replace(self, train=self.train.take(kept), validation=self.train.take(held))
 
 
+def row_numbers(index: npt.ArrayLike, n: int) -> Labels:
+    """Numbers of rows from numbers or from a mask of `n` rows.
+
+    >>> row_numbers([True, False, True], 3)
+    array([0, 2])
+    """
+    rows = np.asarray(index)
+    if rows.dtype == bool:
+        if rows.shape != (n,):
+            raise InputError(f"a mask of {n} rows has the shape ({n},), got {rows.shape}")
+        return np.flatnonzero(rows).astype(np.int64)
+    if rows.size and rows.dtype.kind not in "iu":
+        raise InputError(f"rows are chosen by whole numbers or a mask, got {rows.dtype}")
+    return rows.astype(np.int64)
+
+
 def held_out_rows(n: int, size: float | int, seed: int) -> tuple[Labels, Labels]:
     """Row numbers to hold out, a fraction or a count of `n`, and the others; both sorted."""
-    count = round(size * n) if isinstance(size, float) else size
+    if isinstance(size, bool | np.bool_) or not isinstance(size, numbers.Real):
+        raise InputError(f"a part to hold out is a fraction or a number of rows, got {size!r}")
+    count = int(size) if isinstance(size, numbers.Integral) else round(float(size) * n)
     if not 0 < count < n:
         raise InputError(f"cannot hold out {size} of {n} training rows")
     order = np.random.default_rng([seed, 0x5EED]).permutation(n)
     return np.sort(order[:count]), np.sort(order[count:])
-
-
-def from_arrays(
-    x: npt.ArrayLike,
-    y: npt.ArrayLike,
-    *,
-    x_test: npt.ArrayLike | None = None,
-    y_test: npt.ArrayLike | None = None,
-    classes: Sequence[str] | None = None,
-    name: str = "arrays",
-) -> Dataset:
-    """A dataset of arrays held in memory.
-
-    Parameters
-    ----------
-    x : array (N, d), (N, H, W) or (N, C, H, W)
-        uint8 stays uint8 (pixels); other numbers become float32, but float64 vectors stay what they are.
-    y : array (N,)
-        Labels of any kind; those that are not integers 0..K-1 are numbered in sorted order.
-    classes : sequence of str, optional
-        Names of the classes, in order; needed when a class has no example.
-    """
-    raw = np.asarray(y)
-    values = np.unique(raw if y_test is None else np.concatenate([raw, np.asarray(y_test)]))
-    if classes is None and not (
-        np.issubdtype(values.dtype, np.integer)
-        and len(values)
-        and np.array_equal(values, np.arange(len(values)))
-    ):
-        classes = [str(value) for value in values]
-        raw = np.searchsorted(values, raw)
-        y_test = None if y_test is None else np.searchsorted(values, np.asarray(y_test))
-    names = tuple(map(str, values if classes is None else classes))
-    test = None if x_test is None or y_test is None else Split(as_inputs(x_test), np.asarray(y_test))
-    return Dataset(name, Split(as_inputs(x), raw.astype(np.int64)), test, classes=names)
 
 
 def as_inputs(x: npt.ArrayLike) -> npt.NDArray[Any]:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import random
+import zlib
 from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -53,12 +56,13 @@ class Rows:
         labels = np.zeros(len(x), np.int64) if y is None else np.array(y, dtype=np.int64)
         self.y = torch.as_tensor(labels, device=device)
         ones = np.ones(len(self.y)) if weight is None else np.asarray(weight, dtype=np.float64)
-        if ones.shape != (len(self.y),) or not np.isfinite(ones).all() or (ones < 0).any() or not ones.any():
+        empty = len(self.y) > 0 and not ones.any()
+        if ones.shape != (len(self.y),) or not np.isfinite(ones).all() or (ones < 0).any() or empty:
             raise InputError("sample weights must be one finite number of at least 0 a row, and not all 0")
         self.weight = torch.as_tensor(ones, dtype=torch.float32, device=device)
         self.resident = fits(x, device) if resident is None else resident
         if self.resident:
-            array = x if isinstance(x, np.ndarray) else x.fetch(np.arange(len(x)))
+            array = x if isinstance(x, np.ndarray) else fetch(x, np.arange(len(x)))
             self._x = torch.from_numpy(np.require(array, requirements=["C", "W"])).to(device)
 
     def __len__(self) -> int:
@@ -86,8 +90,11 @@ class Rows:
     def stream(self, indices: Sequence[Tensor]) -> Iterator[Tensor]:
         """The inputs of batch after batch on the host, in pinned memory where the device is a GPU.
 
-        Threads read a few batches ahead, in order.
+        Threads read a few batches ahead, in order; but the caller's thread reads inputs that are random (`fetch`).
         """
+        if getattr(self.source, "random", False):
+            yield from map(self.read, indices)
+            return
         with ThreadPoolExecutor(max_workers=2) as pool:
             waiting: deque[Future[Tensor]] = deque()
             try:
@@ -103,8 +110,7 @@ class Rows:
 
     def read(self, index: Tensor) -> Tensor:
         """The inputs of some rows on the host, pinned where the device is a GPU."""
-        rows = index.cpu().numpy()
-        array = self.source[rows] if isinstance(self.source, np.ndarray) else self.source.fetch(rows)
+        array = fetch(self.source, index.cpu().numpy())
         x = torch.from_numpy(np.require(array, requirements=["C", "W"]))
         return x.pin_memory() if self.device.type == "cuda" else x
 
@@ -115,6 +121,38 @@ class Rows:
             return
         for _, x in self.batches(torch.arange(len(self)), batch_size):
             yield x  # type: ignore[misc]
+
+
+@contextlib.contextmanager
+def seeded(seed: int) -> Iterator[None]:
+    """Set the global random states of `random`, numpy and torch (on the host), and put them back afterwards."""
+    # The old interface of numpy is the one with a global state.
+    states = random.getstate(), np.random.get_state(), torch.get_rng_state()  # noqa: NPY002
+    random.seed(seed)
+    np.random.seed(seed)  # noqa: NPY002
+    torch.default_generator.manual_seed(seed)
+    try:
+        yield
+    finally:
+        random.setstate(states[0])
+        np.random.set_state(states[1])  # noqa: NPY002
+        torch.set_rng_state(states[2])
+
+
+def fetch(x: Inputs, rows: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
+    """Some rows of inputs `(len(rows), *shape)`.
+
+    Inputs that say they are random (a torch Dataset with random transforms) are read with the global random states
+    of `random`, numpy and torch set by the rows, and put back afterwards. An epoch's order is drawn from the seed
+    of the run, so a batch is the same in every run with that seed, resumed or not, and what the run draws itself is
+    not disturbed. The states belong to all threads: call it from the one that trains.
+    """
+    if isinstance(x, np.ndarray):
+        return x[rows]
+    if not getattr(x, "random", False):
+        return x.fetch(rows)
+    with seeded(zlib.crc32(np.ascontiguousarray(rows, np.int64).data)):
+        return x.fetch(rows)
 
 
 def fits(x: Inputs, device: torch.device) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections.abc import Sequence
 from typing import Any
@@ -27,6 +28,15 @@ class TorchInputs:
         self._lock = threading.Lock()
         first = as_example(dataset[int(self._rows[0])][0])
         self._shape, self._dtype = first.shape, first.dtype
+
+    @functools.cached_property
+    def random(self) -> bool:
+        """Whether one of the first 32 rows comes out different when it is read twice: transforms that draw."""
+        from noisegate.data.loader import seeded
+
+        few = np.arange(min(32, len(self)))
+        with seeded(0):
+            return bool((self.fetch(few) != self.fetch(few)).any())
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -55,6 +65,11 @@ class TorchInputs:
                     raise InputError(
                         f"example {row} of the torch dataset has shape {example.shape}, the first "
                         f"{self._shape}; let its transform bring all to one size"
+                    )
+                if example.dtype != self._dtype:
+                    raise InputError(
+                        f"example {row} of the torch dataset is of type {example.dtype}, the first of "
+                        f"{self._dtype}; let its transform make pixels (uint8) or numbers of all"
                     )
                 out[place] = example
         if out.dtype != np.uint8 and not np.isfinite(out).all():

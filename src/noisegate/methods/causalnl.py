@@ -29,11 +29,11 @@ from noisegate.networks.causal import (
     gaussian_kl,
 )
 from noisegate.networks.prepare import Prepared
-from noisegate.objectives import CrossEntropy, Objective, weighted_mean
+from noisegate.objectives import CrossEntropy, Objective, total_weight, weighted_mean
 from noisegate.training.job import Job
 
-#: The weights of reconstruction, label, prior and KL: of appendix B; equation 6 has none.
-WEIGHTS = {"paper": (0.1, 0.1, 1e-5, 0.01), "elbo": (1.0, 1.0, 1.0, 1.0), "code": (0.1, 0.1, 1e-5, 0.01)}
+#: The weights of reconstruction, label, prior and KL: of appendix B; equation 6 has none; the code's KL has no 1/2.
+WEIGHTS = {"paper": (0.1, 0.1, 1e-5, 0.01), "elbo": (1.0, 1.0, 1.0, 1.0), "code": (0.1, 0.1, 1e-5, 0.02)}
 # The transition matrix that is reported is a mean over at most this many training rows.
 SUMMARY_ROWS = 10_000
 
@@ -148,12 +148,17 @@ class Branches(PhaseModule):
         losses = [
             b.objective(out, batch.y, reduction="none") for b, out in zip(branches, outputs, strict=True)
         ]
-        share = kept_share(batch.epoch, self.rate, self.gradual)
+        code = self.first.variant == "code"
+        share = kept_share(batch.epoch, self.rate, max(1, self.gradual - 1) if code else self.gradual)
         masks = [smallest(loss.detach(), share, batch.weight) for loss in losses]
         total = losses[0].new_zeros(())
         for branch, out, loss, mask in zip(branches, outputs, losses, reversed(masks), strict=True):
             weight = batch.weight.to(loss.dtype)
-            total = total + weighted_mean(loss, mask * weight)
+            taught = weighted_mean(loss, mask * weight)
+            if code:
+                # A mean that is divided by the number of labels once more.
+                taught = taught / total_weight(mask * weight).clamp_min(1)
+            total = total + taught
             total = total + weighted_mean(self.negative_bound(branch, batch, out), weight)
         return total
 
@@ -164,6 +169,9 @@ class Branches(PhaseModule):
         log_q = open_ * log_q + (1 - open_) * log_q.detach()
         x = branch.target(batch.x)
         terms = branch.terms(x, batch.y, log_q)
+        if branch.variant == "code":
+            # Summed over the batch, where all else is a mean.
+            terms = terms._replace(kl=terms.kl * total_weight(batch.weight))
         total = torch.stack([weight * term for weight, term in zip(self.weights, terms, strict=True)]).sum(0)
         if branch.variant == "elbo":
             total = total / math.prod(branch.decoder.shape)
@@ -234,8 +242,11 @@ class CausalNL(Method):
     "elbo" is equation 6 itself: an exact sum over y, the noisy-label decoder sees x, rec = -log p(x|y, z) with a
     Laplace density, all terms in nats. Their sum, divided by the number d of numbers in an input, enters the loss:
     a true lower bound of log p(x, y~). It costs K passes through the small networks.
-    "code" is "paper" as the public code has it: uniform [0, 1] noise in place of normal noise for z, a prior term
-    (w_2) without a gradient, a Gumbel-softmax y.
+    "code" has the losses of the code that the authors published: uniform [0, 1] noise in place of normal noise for
+    z, a Gumbel-softmax y, squared errors, a prior term (w_2) without a gradient, a KL without its 1/2 and summed
+    over the batch, co-teaching whose mean is divided by the number of labels once more and which drops its full
+    share an epoch sooner. With batches of 128 the KL weighs 256 times as much as in "paper", co-teaching a 64th
+    where half of the labels are kept. The small networks are those of "paper" (group norm; batch norm in the code).
 
     x is what p(x|y, z) gives a density of: pixels in [0, 1] for uint8 images, standardised numbers otherwise.
     Images of any size work; what the strides do not divide (16 for four layers) is padded and cut inside.
@@ -250,7 +261,8 @@ class CausalNL(Method):
         Feature maps of the convolutions, (32, 64, 128, 256) by default; add 512 for Clothing1M. Hidden units for
         vectors, (64, 64).
     reconstruction_weight, label_weight, prior_weight, kl_weight : float, optional
-        w_0 to w_3, not negative; by default 0.1, 0.1, 1e-5 and 0.01, but 1 each in "elbo".
+        w_0 to w_3, not negative; by default 0.1, 0.1, 1e-5 and 0.01, but 1 each in "elbo", and 0.02 for the last
+        in "code".
     scale : float, optional
         "elbo" only: the scale of the Laplace density; None learns it, starting at 0.5 for
         standardised numbers and at 0.1 for pixels.

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import torch
@@ -355,10 +355,20 @@ class CausalModel(nn.Module):
             noise = torch.randn(z_shape, dtype=x.dtype, device=x.device)
             return self.sampled_terms(x, labels, log_q, straight_through(log_q), noise)
         noise = torch.rand(z_shape, dtype=x.dtype, device=x.device)
-        terms = self.sampled_terms(x, labels, log_q, gumbel_softmax(log_q, self.temperature), noise)
+        terms = self.sampled_terms(
+            x, labels, log_q, gumbel_softmax(log_q, self.temperature), noise, error=torch.square
+        )
         return terms._replace(prior=terms.prior.detach())
 
-    def sampled_terms(self, x: Tensor, labels: Tensor, log_q: Tensor, y: Tensor, noise: Tensor) -> Terms:
+    def sampled_terms(
+        self,
+        x: Tensor,
+        labels: Tensor,
+        log_q: Tensor,
+        y: Tensor,
+        noise: Tensor,
+        error: Callable[[Tensor], Tensor] = torch.abs,
+    ) -> Terms:
         """The terms of appendix B at one y and one z; the annotator sees the reconstruction.
 
         Parameters
@@ -369,12 +379,14 @@ class CausalModel(nn.Module):
             A draw from q, as a vector through which gradients flow.
         noise : tensor (B, z_dim)
             z is the mean plus this times the standard deviation.
+        error : callable
+            What the reconstruction's distance costs, a number of the input.
         """
         mean, log_variance = self.encoder(x, y)
         rebuilt = self.decoder(y, mean + noise * (0.5 * log_variance).exp())
         observed = self.annotator(rebuilt, y)
         return Terms(
-            (x - rebuilt).abs().flatten(1).mean(1),
+            error(x - rebuilt).flatten(1).mean(1),
             -observed.gather(1, labels.unsqueeze(1)).squeeze(1),
             (log_q.exp() * log_q).sum(1),
             gaussian_kl(mean, log_variance),

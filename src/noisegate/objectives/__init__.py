@@ -1,6 +1,6 @@
 """Objectives: what the outputs of a network mean, what they cost, which probabilities they stand for."""
 
-from noisegate.objectives.base import Objective, objective_parameters, weighted_mean
+from noisegate.objectives.base import Objective, objective_parameters, total_weight, weighted_mean
 from noisegate.objectives.cross_entropy import CrossEntropy
 from noisegate.objectives.heteroscedastic import Heteroscedastic
 from noisegate.objectives.logistic_normal import LogisticNormal
@@ -45,5 +45,6 @@ __all__ = [
     "NoiseAgainstNoise",
     "Objective",
     "objective_parameters",
+    "total_weight",
     "weighted_mean",
 ]

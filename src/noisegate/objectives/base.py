@@ -30,6 +30,11 @@ def added_up(function: Callable[[Tensor], Tensor]) -> Iterator[None]:
         _add_up = before
 
 
+def total_weight(weights: Tensor) -> Tensor:
+    """The sum of the weights; in a run on several processes that of the whole batch."""
+    return weights.sum() if _add_up is None else _add_up(weights.sum())
+
+
 def weighted_mean(losses: Tensor, weights: Tensor) -> Tensor:
     """sum(weights * losses) / sum(weights), and 0 where all weights are 0: the only reduction there is.
 
@@ -39,9 +44,7 @@ def weighted_mean(losses: Tensor, weights: Tensor) -> Tensor:
     >>> weighted_mean(torch.tensor([1.0, 3.0, float("inf")]), torch.tensor([1.0, 1.0, 0.0]))
     tensor(2.)
     """
-    total = weights.sum()
-    if _add_up is not None:
-        total = _add_up(total)
+    total = total_weight(weights)
     kept = torch.where(weights != 0, losses * weights, losses.new_zeros(()))
     return kept.sum() / torch.where(total != 0, total, torch.ones_like(total))
 

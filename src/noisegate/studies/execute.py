@@ -19,7 +19,7 @@ import numpy as np
 from noisegate._files import locked, write_json
 from noisegate.data.dataset import Dataset, Split
 from noisegate.data.registry import lookup, root_folder
-from noisegate.errors import BusyError, DivergedError, InputError, OtherRunError
+from noisegate.errors import BusyError, DivergedError, InputError, OtherRunError, UnknownNameError
 from noisegate.studies.store import Store
 from noisegate.studies.study import FORMAT, RunSettings, signature_accepts
 
@@ -348,7 +348,8 @@ def events(
 ) -> Iterator[Event]:
     """Do one run, telling what happens.
 
-    What goes wrong with the run is stored with it; only what stops everything (Ctrl-C, a full disk) is raised.
+    What goes wrong with the run is stored with it; only what stops everything is raised: Ctrl-C, a full disk, a
+    name that this process does not know.
     """
     yield Event("started", settings)
     try:
@@ -374,7 +375,7 @@ def failed(settings: RunSettings, store: Store, error: Exception) -> Event:
     """Store how a run failed, with the traceback of a crash; raise what is not the run's fault."""
     if isinstance(error, BusyError):
         return Event("busy", settings, str(error))
-    if isinstance(error, OSError) and error.errno in _DISK:
+    if isinstance(error, UnknownNameError) or (isinstance(error, OSError) and error.errno in _DISK):
         raise error
     status = "diverged" if isinstance(error, DivergedError) else "crashed"
     message = str(error) if status == "diverged" else f"{type(error).__name__}: {error}"

@@ -143,8 +143,9 @@ class Store:
         if not path.exists():
             return None
         try:
-            return dict(read_json(path))
-        except (DamagedFileError, TypeError, ValueError):
+            found = dict(read_json(path))
+            return {"status": str(found["status"]), "error": str(found["error"])} | found
+        except (DamagedFileError, KeyError, TypeError, ValueError):
             return {"status": "crashed", "error": f"{path} is damaged"}
 
     def status(self, run: RunSettings) -> str:

@@ -11,7 +11,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
-from noisegate._files import locked, read_json, write_bytes, write_json
+from noisegate._files import locked, read_json, remove_parts, write_bytes, write_json
 from noisegate.errors import DamagedFileError, MissingDataError, OtherRunError
 
 Tree = Any
@@ -79,6 +79,7 @@ class RunFolder:
         self._lock = locked(self.folder, "training")
         self._lock.__enter__()
         try:
+            remove_parts(self.folder)
             self._check(description)
         except BaseException:
             self.close()
@@ -90,9 +91,11 @@ class RunFolder:
             write_json(path, description)
             return
         try:
-            stored = read_json(path)
-        except DamagedFileError as error:
-            raise OtherRunError(f"{error}; choose another folder, or remove this one") from None
+            stored = dict(read_json(path))
+        except (DamagedFileError, TypeError, ValueError) as error:
+            raise OtherRunError(
+                f"{path} cannot be read ({error}); choose another folder, or remove this one"
+            ) from None
         differs = [key for key in description if stored.get(key) != description[key]]
         if differs:
             raise OtherRunError(

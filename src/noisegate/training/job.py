@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from noisegate import networks
 from noisegate.data.augment import random_crop, random_flip
 from noisegate.data.dataset import Inputs
-from noisegate.data.loader import Rows
+from noisegate.data.loader import Rows, fetch
 from noisegate.errors import InputError
 from noisegate.networks.prepare import Prepared
 from noisegate.objectives import Objective
@@ -25,6 +25,8 @@ from noisegate.training.recipe import Recipe
 
 NetworkSpec = str | Callable[[tuple[int, ...], int], nn.Module]
 STATISTICS_ROWS = 10_000
+#: How many numbers of the inputs are looked at together: in float64, 64 MiB.
+MOMENT_NUMBERS = 2**23
 
 
 class Job:
@@ -145,23 +147,31 @@ def input_statistics(x: Inputs, normalize: str) -> tuple[Tensor, Tensor]:
     kept = (shape[0], 1, 1) if len(shape) == 3 else tuple(shape)
     if normalize == "none":
         return torch.zeros(kept), torch.ones(kept)
+    rows = np.arange(len(x))
     if len(x) > STATISTICS_ROWS and (len(shape) == 3 or not isinstance(x, np.ndarray)):
         rows = np.sort(np.random.default_rng(0).permutation(len(x))[:STATISTICS_ROWS])
-        sample = x[rows] if isinstance(x, np.ndarray) else _fetch_in_parts(x, rows)
-    else:
-        sample = x if isinstance(x, np.ndarray) else x.fetch(np.arange(len(x)))
-    axes = (0, 2, 3) if len(shape) == 3 else (0,)
-    scale = 255.0 if sample.dtype == np.uint8 else 1.0
-    mean = sample.mean(axis=axes, dtype=np.float64) / scale
-    std = sample.std(axis=axes, dtype=np.float64) / scale
+    mean, std = _moments(x, rows, (0, 2, 3) if len(shape) == 3 else (0,))
     # A constant feature carries nothing: leave its scale alone. Rounding makes its deviation tiny, not zero.
     std = np.where(std > 1e-10 * np.maximum(1.0, np.abs(mean)), std, 1.0)
     return torch.from_numpy(mean).reshape(kept), torch.from_numpy(std).reshape(kept)
 
 
-def _fetch_in_parts(x: Any, rows: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
-    # Few enough images at a time to keep the decoded pixels small.
-    return np.concatenate([x.fetch(part) for part in np.array_split(rows, max(1, len(rows) // 1000))])
+def _moments(
+    x: Inputs, rows: npt.NDArray[np.int64], axes: tuple[int, ...]
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    """Mean and deviation over `axes`, uint8 scaled to [0, 1]; a few rows at a time, by Chan's update."""
+    count, mean, squares = 0, np.zeros(()), np.zeros(())
+    size = max(1, MOMENT_NUMBERS // math.prod(x.shape[1:] if isinstance(x, np.ndarray) else x.shape))
+    for start in range(0, len(rows), size):
+        block = fetch(x, rows[start : start + size])
+        own = block.size // math.prod(n for axis, n in enumerate(block.shape) if axis not in axes)
+        own_mean, own_variance = block.mean(axes, dtype=np.float64), block.var(axes, dtype=np.float64)
+        total, apart = count + own, own_mean - mean
+        squares = squares + own_variance * own + apart**2 * (count * own / total)
+        mean = mean + apart * (own / total)
+        count = total
+    scale = 255.0 if x.dtype == np.uint8 else 1.0
+    return mean / scale, np.sqrt(squares / count) / scale
 
 
 @torch.no_grad()

@@ -210,11 +210,12 @@ _RANGES: dict[str, tuple[Callable[[float | None], bool], str]] = {
 def auto_recipe(n_rows: int, input_shape: tuple[int, ...]) -> Recipe:
     """A recipe that works without tuning: enough updates for the size of the data.
 
-    Batches of a sixteenth of the rows, at least 8 and at most 128; about 1,000 updates, in at least 20 epochs
+    Batches of a sixteenth of the rows or less: 8, 16, 32, 64 or 128; about 1,000 updates, in at least 20 epochs
     (30 for images) and at most 100; a cosine schedule. Adam for vectors and grey images; nesterov SGD with
     weight decay, crops and flips for colour images, its gradient clipped, without which Logistic-Normal diverges.
     """
-    batch_size = min(128, max(8, n_rows // 16))
+    # Powers of two, so that two, four or eight processes take equal parts of the same batch.
+    batch_size = max(8, 1 << min(7, (n_rows // 16).bit_length() - 1)) if n_rows >= 16 else 8
     steps_per_epoch = max(1, n_rows // batch_size)
     epochs = min(100, max(20 if len(input_shape) == 1 else 30, math.ceil(1000 / steps_per_epoch)))
     recipe = Recipe(epochs=epochs, batch_size=batch_size, lr=3e-3, schedule="cosine")

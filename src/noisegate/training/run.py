@@ -17,7 +17,8 @@ import torch
 
 from noisegate import methods
 from noisegate._version import __version__
-from noisegate.data.dataset import Dataset, Split, from_arrays, held_out_rows
+from noisegate.data.arrays import from_arrays
+from noisegate.data.dataset import Dataset, Inputs, Split, held_out_rows
 from noisegate.data.loader import Rows
 from noisegate.errors import InputError
 from noisegate.evaluation.evidence import CleanEvidence
@@ -33,6 +34,8 @@ from noisegate.training.recipe import Recipe, auto_recipe
 from noisegate.training.trainer import Epoch, Training, precision
 
 HELD_OUT = 0.1
+#: How much of an array goes into the hash of a run's data, and how much of it at a time.
+HASHED_BYTES, BLOCK_BYTES = 2**30, 2**26
 
 
 def train(
@@ -246,7 +249,7 @@ class Run:
         lane.close()
         fitted.history = self._training.histories
         fitted.metrics = distributed.from_first(reading.read()) | {"seconds": self.seconds}
-        fitted.classes = list(self.data.info.get("label_values", self.data.classes))
+        fitted.classes = self.data.label_values
         fitted.record = self.record
         self._fitted = fitted
 
@@ -297,15 +300,20 @@ def resolve_device(device: str | torch.device) -> torch.device:
 
 
 def check_labels(data: Dataset) -> None:
-    """Refuse what nothing can be learnt from: no rows, one class, labels outside the classes."""
-    for name, split in (("training", data.train), ("validation", data.validation)):
+    """Refuse what nothing can be learnt from: no rows, one class, labels outside the classes, two shapes."""
+    for name, split in (("training", data.train), ("validation", data.validation), ("test", data.test)):
         if split is None:
             continue
         if not len(split):
             raise InputError(f"there are no {name} rows")
-        low, high = int(split.y.min()), int(split.y.max())
-        if low < 0 or high >= data.n_classes:
-            raise InputError(f"{name} labels must lie in 0..{data.n_classes - 1}, got {low}..{high}")
+        for labels in (split.y, split.clean):
+            if labels is not None and not (labels.min() >= 0 and labels.max() < data.n_classes):
+                found = f"{labels.min()}..{labels.max()}"
+                raise InputError(f"{name} labels must lie in 0..{data.n_classes - 1}, got {found}")
+        if split.input_shape != data.input_shape:
+            raise InputError(
+                f"{name} rows have the shape {split.input_shape}, training rows {data.input_shape}"
+            )
     if data.n_classes < 2 or len(np.unique(data.train.y)) < 2:
         raise InputError("the training labels have only one class; a classifier needs at least two")
 
@@ -358,14 +366,26 @@ def hardware_name(device: torch.device) -> str:
 
 
 def fingerprint(split: Split) -> str:
-    """A hash of the observed labels and of some of the inputs."""
-    some = [split.x[:: max(1, len(split) // 256)]] if isinstance(split.x, np.ndarray) else []
-    return hashed(split.y, repr((len(split), split.input_shape)), *some)
+    """A hash of the observed labels and of the inputs, as far as `input_hash` goes."""
+    return hashed(split.y, repr((len(split), split.input_shape)), input_hash(split.x))
+
+
+def input_hash(x: Inputs) -> str:
+    """A hash of an array's type and numbers: all of them, or rows spread over it that make a gigabyte.
+
+    Of inputs that are read when needed it is what they say of themselves; nothing, if they say nothing.
+    """
+    if not isinstance(x, np.ndarray):
+        return x.fingerprint() if hasattr(x, "fingerprint") else ""
+    step = max(1, -(-x.nbytes // HASHED_BYTES))
+    rows = x[::step]
+    size = max(1, BLOCK_BYTES // max(1, rows.nbytes // max(1, len(rows))))
+    return hashed(str(x.dtype), *(rows[start : start + size] for start in range(0, len(rows), size)))
 
 
 def hashed(*parts: np.ndarray | str) -> str:
     """A short hash of arrays and texts."""
     digest = hashlib.sha256()
     for part in parts:
-        digest.update(part.encode() if isinstance(part, str) else np.ascontiguousarray(part).tobytes())
+        digest.update(part.encode() if isinstance(part, str) else np.ascontiguousarray(part).data)
     return digest.hexdigest()[:16]

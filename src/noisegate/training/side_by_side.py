@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import time
 import traceback
@@ -73,8 +74,9 @@ def side_by_side(
                 return
             yield from _turn(seats)
     finally:
-        for seat in seats:
-            seat.run.__exit__()
+        with contextlib.ExitStack() as every:
+            for seat in seats:
+                every.callback(seat.run.__exit__)
 
 
 def _next_seat(

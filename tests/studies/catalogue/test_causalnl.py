@@ -66,10 +66,10 @@ def test_tables_are_complete(name):
 @pytest.mark.parametrize(
     ("name", "data", "network"),
     [
-        ("causalnl-table1", "fashion-mnist", "resnet18"),
-        ("causalnl-table2", "svhn", "resnet34"),
-        ("causalnl-table3", "cifar10", "resnet34"),
-        ("causalnl-table4", "cifar100", "resnet50"),
+        ("causalnl-table1", "fashion-mnist", "resnet18-imagenet"),
+        ("causalnl-table2", "svhn", "resnet34-imagenet"),
+        ("causalnl-table3", "cifar10", "resnet34-imagenet"),
+        ("causalnl-table4", "cifar100", "resnet50-imagenet"),
     ],
 )
 def test_data_network_and_noise(name, data, network):

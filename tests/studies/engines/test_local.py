@@ -10,6 +10,8 @@ import time
 
 import pytest
 
+from noisegate.data import DATASETS
+from noisegate.errors import InputError
 from noisegate.studies import runner
 from noisegate.studies.engines import Context, build, local
 from noisegate.studies.execute import Execution, execute
@@ -237,3 +239,34 @@ def test_how_many_fit_is_found_out_once_a_kind(context, monkeypatch):
     assert asked == [("mlp-4", "ce"), ("mlp-400", "co-teaching")]
     monkeypatch.undo()
     assert build("local", workers=9).width(runs, context) == 7
+
+
+BARE = """
+import sys
+from noisegate.studies import run
+from noisegate.studies.study import Cell, RunSettings, Study
+tiny = RunSettings(data={"name": "moons"}, method="ce", network="mlp-4", recipe={"epochs": 1})
+cell = Cell(row="CE", column="moons", settings=tiny)
+run(Study(name="tiny", title="Tiny", reference="none", cells=(cell,), seeds=3), sys.argv[1], workers=2)
+"""
+
+
+def test_processes_that_cannot_start_are_no_failure_of_their_runs(context, tmp_path):
+    script = tmp_path / "bare.py"
+    script.write_text(BARE)
+    with start(script, context.out) as process:
+        _, errors = process.communicate(timeout=120)
+    assert process.returncode != 0
+    assert "cannot be started" in errors
+    assert "if __name__ == '__main__'" in errors
+    assert not list(context.out.glob("runs/*/failed.json"))
+
+
+def test_a_name_that_only_this_process_knows_is_no_failure_of_the_run(context, monkeypatch):
+    monkeypatch.setitem(DATASETS, "mine", DATASETS["moons"])
+    study = one_row(TINY.replace(data={"name": "mine"}), 2)
+    results = Results(study, Store(context.out))
+    with pytest.raises(InputError, match="unknown dataset 'mine'.*put it into a module, or take workers=1"):
+        runner.do(results, build("local", workers=2), context)
+    assert not list(context.out.glob("runs/*/failed.json"))
+    assert len(runner.do(results, build("local", workers=1), context).finished) == 2

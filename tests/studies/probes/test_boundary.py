@@ -7,7 +7,7 @@ from matplotlib.contour import ContourSet
 from torch import nn
 
 import noisegate as ng
-from noisegate.data.dataset import from_arrays
+from noisegate.data import from_arrays
 from noisegate.errors import InputError
 from noisegate.evaluation.plots import panels
 from noisegate.fitted import Fitted

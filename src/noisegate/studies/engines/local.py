@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import math
 import multiprocessing
 import os
 import signal
+import threading
 import time
 from collections import deque
 from collections.abc import Generator, Iterator, Sequence
 from multiprocessing.connection import Connection, wait
 
-from noisegate.errors import NoisegateError
+from noisegate.errors import InputError, NoisegateError, UnknownNameError
 from noisegate.studies import memory
 from noisegate.studies.engines.base import Context, Engine
 from noisegate.studies.execute import Event, Execution, describe_epoch, events, failed
@@ -27,6 +29,14 @@ RUN_BYTES = 2 * 2**30
 SIDE_BY_SIDE = 16
 #: Seconds between two events about epochs of the same run.
 QUIET = 0.2
+CANNOT_START = (
+    "the processes for the runs cannot be started (why, they say above); a script calls "
+    "noisegate.studies.run under `if __name__ == '__main__':`, or with workers=1, in its own process"
+)
+NOT_KNOWN_THERE = (
+    "; runs are done in processes of their own, which know what is registered in an imported module, but not what "
+    "is in a notebook or behind `if __name__ == '__main__':`: put it into a module, or take workers=1"
+)
 
 
 class LocalEngine(Engine):
@@ -169,6 +179,19 @@ class _SideBySide:
         return failed(settings, self.store, error)
 
 
+@contextlib.contextmanager
+def _no_interrupt() -> Iterator[None]:
+    """A process that is started here ignores Ctrl-C from its first moment on: the parent decides what it means."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
 class _Worker:
     """A process that does one run at a time, and what it is doing."""
 
@@ -177,9 +200,11 @@ class _Worker:
         self.pipe, theirs = spawn.Pipe()
         arguments = (theirs, context, threads, os.getpid())
         self.process = spawn.Process(target=_work, args=arguments, daemon=True)
-        self.process.start()
+        with _no_interrupt():
+            self.process.start()
         theirs.close()
         self.doing: RunSettings | None = None
+        self.began = False
 
     def give(self, settings: RunSettings) -> None:
         self.doing = settings
@@ -226,8 +251,13 @@ class _Pool:
             try:
                 message = worker.pipe.recv()
             except (EOFError, OSError):
+                if not worker.began:
+                    raise InputError(CANNOT_START) from None
                 yield self._died(worker)
                 workers.remove(worker)
+                continue
+            worker.began = True
+            if message is None:
                 continue
             if isinstance(message, BaseException):
                 raise message
@@ -256,10 +286,13 @@ def _work(pipe: Connection, context: Context, threads: int, parent: int) -> None
     torch.set_num_threads(threads)
     try:
         store = Store(context.out)
+        pipe.send(None)
         while True:
             _do(pipe, pipe.recv(), store, context, parent)
     except (EOFError, BrokenPipeError, ConnectionResetError):
         return
+    except UnknownNameError as error:
+        pipe.send(InputError(f"{error}{NOT_KNOWN_THERE}"))
     except (NoisegateError, OSError) as error:
         pipe.send(error)
 
