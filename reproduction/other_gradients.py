@@ -1,6 +1,6 @@
 """Runs of the study ln-table1-mnist with the gradients that widespread TensorFlow code makes of two methods.
 
-    python reproduction/other_gradients.py nan --root DATA    trains one run so, adds it to other_gradients.json
+    python reproduction/other_gradients.py nan --root DATA    trains runs so, adds them to other_gradients.json
     python reproduction/other_gradients.py nan --draw         draws nan.png from there and from results/
 
 *nan*: the targets t = onehot(y) + sigma eps do not sum to one. The gradient of -sum_k t_k log p_k in the logits u
@@ -18,8 +18,10 @@ from them, g_k = q_k^(t2 - t1) (q_k - onehot(y)_k) less (sum_j g_j) q_k^t2 / sum
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import tempfile
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +35,9 @@ from noisegate.studies import catalogue
 from noisegate.studies.execute import load_data
 from noisegate.studies.store import Store
 from noisegate.studies.study import slug
-from noisegate.training.run import Run
+from noisegate.training.run import Run, resolve_device
+from noisegate.training.side_by_side import side_by_side
+from noisegate.training.trainer import Epoch
 
 HERE = Path(__file__).parent
 FOUND = HERE / "other_gradients.json"
@@ -91,19 +95,39 @@ def cell_of(method: str, column: str) -> Any:
     return next(c for c in catalogue.get("ln-table1-mnist") if c.row == row and c.column == column)
 
 
-def measure(method: str, column: str, seed: int, device: str, root: str | None) -> dict[str, Any]:
-    """Train the study's run of this method in this column with this seed, with the other gradient."""
+def make_run(method: str, column: str, seed: int, device: str, root: str | None) -> Run:
+    """The study's run of this method in this column with this seed, with the other gradient."""
     settings = cell_of(method, column).settings.replace(seed=seed)
     data = load_data(settings, root)
     objective = METHODS[method][1](data.n_classes, **settings.params)
     recipe = ng.Recipe.from_dict(settings.recipe)
-    with Run(data, objective, settings.network, recipe, seed, device, evidence=("test",)) as run:
-        for epoch in run:
-            print(epoch.epoch, round(100 * epoch.metrics["test_accuracy"], 2), flush=True)
-        accuracies = [round(100 * e["test_accuracy"], 2) for e in run.fitted.history[0]]
-        about = {"device": run.record["hardware"], "torch": run.record["versions"]["torch"]}
-    about = {"method": method, "column": column, "seed": seed, **settings.params, **about}
-    return {**about, "test": accuracies}
+    return Run(data, objective, settings.network, recipe, seed, device, evidence=("test",))
+
+
+def measure(
+    method: str, columns: Sequence[str], seeds: Sequence[int], device: str, root: str | None
+) -> Iterator[dict[str, Any]]:
+    """Train these runs, on a GPU beside each other, and yield each one's test accuracies when it has ended."""
+    which = [(column, seed) for column in columns for seed in seeds]
+    makers = [functools.partial(make_run, method, column, seed, device, root) for column, seed in which]
+    width = 1 if resolve_device(device).type == "cpu" else len(makers)
+    for number, run, what in side_by_side(makers, width):
+        column, seed = which[number]
+        if isinstance(what, Exception):
+            raise what
+        if isinstance(what, Epoch):
+            print(
+                f"{column}, seed {seed}, {what.epoch}: {100 * what.metrics['test_accuracy']:.2f}", flush=True
+            )
+        elif run is not None:
+            about = {
+                "method": method,
+                "column": column,
+                "seed": seed,
+                **cell_of(method, column).settings.params,
+            }
+            about |= {"device": run.record["hardware"], "torch": run.record["versions"]["torch"]}
+            yield {**about, "test": [round(100 * e["test_accuracy"], 2) for e in run.fitted.history[0]]}
 
 
 def stored(method: str, column: str) -> list[list[float]]:
@@ -160,17 +184,17 @@ def main() -> None:
     )
     parser.add_argument("method", choices=METHODS)
     parser.add_argument("--root", help="where data sets lie; NOISEGATE_DATA if left out")
-    parser.add_argument("--column", default="Symmetric 40%")
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--columns", nargs="+", default=["Symmetric 40%"])
+    parser.add_argument("--seeds", nargs="+", type=int, default=[0])
     parser.add_argument("--device", default="auto")
     parser.add_argument("--draw", action="store_true")
     args = parser.parse_args()
     if args.draw:
         draw(args.method)
         return
-    found = measure(args.method, args.column, args.seed, args.device, args.root)
-    known = [*(json.loads(FOUND.read_text()) if FOUND.exists() else []), found]
-    FOUND.write_text("[\n" + ",\n".join(json.dumps(each) for each in known) + "\n]\n")
+    for found in measure(args.method, args.columns, args.seeds, args.device, args.root):
+        known = [*(json.loads(FOUND.read_text()) if FOUND.exists() else []), found]
+        FOUND.write_text("[\n" + ",\n".join(json.dumps(each) for each in known) + "\n]\n")
 
 
 if __name__ == "__main__":

@@ -11,7 +11,9 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
+import noisegate as ng
 from noisegate.studies.store import Store
 
 FOLDER = Path(__file__).parent.parent / "reproduction"
@@ -171,3 +173,23 @@ def test_all_cells_of_a_method_together(ledger, unpacked):
     assert f"sum of t over 9 cell(s) {total:+.1f}, p = " in line
     p = float(line.split("p = ")[1].removesuffix(" %"))
     assert 55 < p < 65
+
+
+def test_five_steps_are_too_few_and_many_are_the_cost(ledger, monkeypatch):
+    monkeypatch.syspath_prepend(str(FOLDER))
+    import other_gradients
+
+    torch.manual_seed(0)
+    outputs = (100 * torch.randn(50, 10, dtype=torch.float64)).requires_grad_()
+    labels = torch.arange(50) % 10
+    objective = ng.BiTempered(10, t1=0.7, t2=4.0)
+    (gradient,) = torch.autograd.grad(objective.label_costs(outputs, labels).sum(), outputs)
+    q, found = other_gradients.five_steps(outputs.detach(), labels, 0.7, 4.0, steps=200)
+    torch.testing.assert_close(q, objective.probs(outputs).detach())
+    torch.testing.assert_close(found, gradient)
+    q, found = other_gradients.five_steps(outputs.detach(), labels, 0.7, 4.0)
+    assert 1.05 < q.sum(1).max() < 1.08
+    assert 0.1 < (found - gradient).norm() / gradient.norm() < 0.3
+    five = other_gradients.FiveSteps(10, t1=0.7, t2=4.0)
+    (taken,) = torch.autograd.grad(five.label_costs(outputs, labels).sum(), outputs)
+    torch.testing.assert_close(taken, found)
