@@ -102,7 +102,9 @@ def test_only_a_model_is_replaced(fails, call, table, tmp_path):
     assert "is a file" in fails(*arguments, "--out", table)
     assert "two folders" in fails(*arguments, "--out", tmp_path / "m", "--checkpoint", tmp_path / "m")
     for seed in (0, 1):
-        assert call(*arguments, "--out", tmp_path / "m", "--seed", seed)[0] == 0
+        code, out, errors = call(*arguments, "--out", tmp_path / "m", "--seed", seed)
+        assert code == 0, errors
+        assert ("in place of the one that was there" in out) == (seed == 1)
         stored = json.loads((tmp_path / "m" / "model.json").read_text())
         assert stored["record"]["identity"]["seed"] == seed
     assert len(list((tmp_path / "m").glob("weights-*"))) == 1

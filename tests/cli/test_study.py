@@ -57,6 +57,7 @@ def test_a_study_ends_in_a_table_and_a_report(run, out):
     assert "2 of 2 runs done" in output
     assert "LN" in output
     assert "symmetric 40%" in output
+    assert "smoke size, on digits: it shows that everything runs, and is no reproduction" in output
     assert len(errors.splitlines()) == 2
     folder = out / "reports" / "demo-smoke"
     for name in ("report.md", "report.html", "table.csv", "runs.csv", "choice.json"):

@@ -87,8 +87,9 @@ def run_here(asked: Fit) -> None:
     if not world().first:
         return
     reader = None if data.reader is None else data.reader.to_dict()
+    replaced = (asked.out / "model.json").exists()
     fitted.save(asked.out, reader=reader, method=asked.method)
-    report(asked, data, fitted)
+    report(asked, data, fitted, replaced)
 
 
 # -- where it goes ---------------------------------------------------------------------------------
@@ -196,7 +197,7 @@ _SHOWN = {
 }
 
 
-def report(asked: Fit, data: Dataset, fitted: Fitted) -> None:
+def report(asked: Fit, data: Dataset, fitted: Fitted, replaced: bool = False) -> None:
     """Print what was done and where it is."""
     identity = fitted.record["identity"]
     recipe = identity["recipe"]
@@ -216,7 +217,7 @@ def report(asked: Fit, data: Dataset, fitted: Fitted) -> None:
         if key in fitted.metrics:
             value = fitted.metrics[key]
             lines.append((name, f"{value:.4f}" if key == "test_log_likelihood" else f"{value:.2%}"))
-    lines.append(("model", asked.out))
+    lines.append(("model", f"{asked.out}{', in place of the one that was there' if replaced else ''}"))
     output.facts(lines)
 
 

@@ -233,6 +233,10 @@ def _write(results: Results, choice: Choice, folder: Path, out: Path) -> None:
     if results.study.cells and results.study.table:
         header, rows = terminal_table(results, paper=choice.scale == "paper")
         table(rows, header)
+    if choice.scale == "smoke" and results.study.cells:
+        say(
+            f"smoke size, on {_data_names(results.study)}: it shows that everything runs, and is no reproduction"
+        )
     say(f"report: {folder / 'report.html'}")
 
 
