@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from sklearn.base import clone
-from sklearn.exceptions import NotFittedError
+from sklearn.exceptions import DataConversionWarning, NotFittedError
 from sklearn.model_selection import GridSearchCV, cross_val_predict
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MinMaxScaler
@@ -227,3 +227,28 @@ def test_constructing_and_setting_share_no_state():
     third = clone(second).set_params(method__temperature=0.7)
     assert second.get_params()["method__temperature"] == 0.1
     assert third.get_params()["method__temperature"] == 0.7
+
+
+def test_numpys_numbers_are_numbers(tmp_path):
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(60, 3)), np.arange(60) % 2
+    recipe = {"epochs": np.int64(2), "lr": np.float32(0.01), "batch_size": np.int16(16)}
+    clf = ng.NoisyLabelClassifier("het-full", recipe=recipe, random_state=np.int64(5), device="cpu")
+    clf.set_params(method__rank=np.int64(1), method__n_samples=16, method__temperature=np.float32(0.5)).fit(
+        x, y
+    )
+    clf.save(tmp_path / "m")
+    again = ng.NoisyLabelClassifier.load(tmp_path / "m")
+    assert again.random_state == 5
+    np.testing.assert_array_equal(again.predict_proba(x), clf.predict_proba(x))
+
+
+def test_validation_labels_are_checked_like_labels():
+    x, y = np.random.default_rng(0).normal(size=(40, 2)), np.arange(40) % 2
+    clf = ng.NoisyLabelClassifier("ce", recipe={"epochs": 2, "keep": "best"}, device="cpu")
+    with pytest.raises(InputError, match="y_val was given without X_val"):
+        clf.fit(x, y, y_val=y)
+    with pytest.warns(DataConversionWarning):
+        clf.fit(x, y, X_val=x, y_val=y[:, None])
+    with pytest.raises(ValueError, match="inconsistent numbers of samples"):
+        clf.fit(x, y, X_val=x, y_val=y[:5])

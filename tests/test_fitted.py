@@ -162,3 +162,12 @@ def test_two_processes_cannot_save_into_one_folder_at_once(fitted, tmp_path):
 def test_a_network_from_elsewhere_cannot_be_saved(tmp_path):
     with pytest.raises(InputError, match=r"built through job\.network"):
         ng.Fitted(nn.Linear(2, 3), ng.CrossEntropy(3)).save(tmp_path)
+
+
+def test_pictures_must_be_large_enough_both_ways():
+    x = np.random.default_rng(0).integers(0, 256, (8, 3, 16, 16), dtype=np.uint8)
+    fitted = ng.train((x, np.arange(8) % 2), "ce", "resnet20", {"epochs": 1, "batch_size": 4}, device="cpu")
+    for shape in ((20, 10), (10, 20), (17, 4), (16, 8)):
+        with pytest.raises(InputError, match="expected inputs of shape"):
+            fitted.predict_proba(np.zeros((2, 3, *shape), np.uint8))
+    assert fitted.predict_proba(np.zeros((2, 3, 20, 16), np.uint8)).shape == (2, 2)

@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
+import numpy as np
+
 from noisegate.errors import BusyError, DamagedFileError, InputError, MissingDataError
 
 
@@ -55,7 +57,14 @@ def write_text(path: Path, content: str) -> None:
 
 def write_json(path: Path, content: Any) -> None:
     """Replace `path` atomically by `content` as JSON; numbers that are not finite are refused."""
-    write_text(path, json.dumps(content, indent=1, allow_nan=False) + "\n")
+    write_text(path, json.dumps(content, indent=1, allow_nan=False, default=plain) + "\n")
+
+
+def plain(value: Any) -> Any:
+    """numpy's numbers, which JSON does not know, as Python's."""
+    if isinstance(value, np.generic):
+        return value.item()
+    raise TypeError(f"{type(value).__name__} {value!r} cannot be written as JSON")
 
 
 def read_json(path: Path) -> Any:

@@ -26,7 +26,8 @@ class UnknownNameError(InputError):
         known = sorted(known)
         near = difflib.get_close_matches(str(name), known, n=3, cutoff=0.5)
         hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
-        super().__init__(f"unknown {kind} {name!r}{hint} (there are: {', '.join(known)})")
+        choice = f"there are: {', '.join(known)}" if known else "there are none"
+        super().__init__(f"unknown {kind} {name!r}{hint} ({choice})")
 
 
 class MissingDataError(InputError, FileNotFoundError):

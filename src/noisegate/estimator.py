@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import numbers
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.utils import check_random_state
+from sklearn.utils import check_consistent_length, check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, column_or_1d, validate_data
 from torch import nn
@@ -141,6 +142,8 @@ class NoisyLabelClassifier(ClassifierMixin, BaseEstimator):
             x, codes, sample_weight = x[kept], codes[kept], weight[kept]
         if len(np.unique(codes)) < 2:
             raise InputError("y has only one class; a classifier needs at least two")
+        if X_val is None and y_val is not None:
+            raise InputError("y_val was given without X_val")
         validation = None if X_val is None else self._validation(X_val, y_val)
         data = Dataset(
             "fit", Split(x, codes), validation=validation, classes=tuple(str(c) for c in self.classes_)
@@ -163,7 +166,8 @@ class NoisyLabelClassifier(ClassifierMixin, BaseEstimator):
         if y_val is None:
             raise InputError("X_val was given without y_val")
         X_val = validate_data(self, X_val, reset=False, allow_nd=True)
-        labels = np.asarray(y_val)
+        labels = column_or_1d(y_val, warn=True)
+        check_consistent_length(X_val, labels)
         codes = np.searchsorted(self.classes_, labels).clip(0, len(self.classes_) - 1)
         unseen = self.classes_[codes] != labels
         if unseen.any():
@@ -192,7 +196,7 @@ class NoisyLabelClassifier(ClassifierMixin, BaseEstimator):
             "network": self.network if isinstance(self.network, str) else None,
             "recipe": recipe,
             "whole_recipe": isinstance(self.recipe, Recipe),
-            "random_state": self.random_state if isinstance(self.random_state, int | None) else None,
+            "random_state": _plain_seed(self.random_state),
         }
         names = getattr(self, "feature_names_in_", None)
         learnt = {
@@ -230,3 +234,8 @@ class NoisyLabelClassifier(ClassifierMixin, BaseEstimator):
         if learnt["feature_names_in"] is not None:
             clf.feature_names_in_ = np.array(learnt["feature_names_in"], dtype=object)
         return clf
+
+
+def _plain_seed(random_state: Any) -> int | None:
+    """A seed as it is stored; the state of a generator is not."""
+    return int(random_state) if isinstance(random_state, numbers.Integral) else None

@@ -75,7 +75,8 @@ class Fitted:
 
     def _check_shape(self, shape: tuple[int, ...]) -> None:
         expected = tuple(getattr(self.network, "spec", {}).get("input_shape", shape))
-        bigger = len(shape) == 3 == len(expected) and shape[0] == expected[0] and shape[1:] >= expected[1:]
+        images = len(shape) == 3 == len(expected) and shape[0] == expected[0]
+        bigger = images and shape[1] >= expected[1] and shape[2] >= expected[2]
         if shape != expected and not bigger:
             raise InputError(f"expected inputs of shape {expected} each, got {shape}")
 

@@ -156,3 +156,20 @@ def test_what_cannot_be_written_is_refused_first(fails, fitted_table, table, tmp
     )
     (tmp_path / "p.csv").mkdir()
     assert "is a folder" in fails("predict", fitted_table, table, "--out", tmp_path / "p.csv")
+
+
+def test_a_model_of_arrays_says_that_it_reads_arrays(call, fails, tmp_path):
+    np.savez(tmp_path / "t.npz", x=np.random.default_rng(0).normal(size=(40, 2)), y=np.arange(40) % 2)
+    code, _, errors = call("fit", tmp_path / "t.npz", "--out", tmp_path / "m", "--recipe", "epochs=1")
+    assert code == 0, errors
+    (tmp_path / "t.csv").write_text("a,b\n1,2\n")
+    said = fails("predict", tmp_path / "m", tmp_path / "t.csv", "--out", tmp_path / "p.csv")
+    assert "expected an .npz or .npy file of arrays" in said
+
+
+def test_the_name_of_a_dataset_is_one_for_fit_and_predict(call, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "moons").mkdir()
+    assert call("fit", "moons", "--out", "m", "--recipe", "epochs=1", "--device", "cpu")[0] == 0
+    code, _, errors = call("predict", "m", "moons", "--out", "p.csv")
+    assert code == 0, errors

@@ -10,7 +10,7 @@ from sklearn.compose import make_column_transformer
 from sklearn.impute import SimpleImputer
 from sklearn.preprocessing import OneHotEncoder
 
-from noisegate.data import TableReader, from_frame, load, read_table, reader_from_dict
+from noisegate.data import TableReader, from_frame, load, load_table, read_table, reader_from_dict
 from noisegate.errors import DamagedFileError, InputError, MissingDataError
 
 
@@ -178,7 +178,7 @@ def test_labels_of_any_kind_keep_their_values(labels, classes, values, numbers):
 @pytest.mark.parametrize(
     ("labels", "option", "message"),
     [
-        (["a", None, "b"], "y", "1 of 3 labels in 'y' are missing; drop these rows, or label them first"),
+        (["a", None, "b"], "y", "1 of 3 labels in 'y' are missing.*drop these rows, or label them first"),
         (["a", "a", "a"], "y", "at least two classes, found only a"),
         ([0.5, 1.5, 1.0], "y", r"fractions such as 0\.5"),
         (["a", "b", "a"], "Y", "no column 'Y'; there are 'u', 'y'"),
@@ -276,3 +276,67 @@ def test_a_table_that_is_not_there_is_missing_whatever_its_name(tmp_path):
     for name in ("nothing", "nothing.xlsx", "nothing.csv"):
         with pytest.raises(MissingDataError, match=f"there is no file .*{name}"):
             read_table(tmp_path / name)
+
+
+@pytest.mark.parametrize(
+    ("column", "alone"),
+    [
+        (["true", "false", "maybe"], "true"),
+        (["00501", "A12", "99999"], "00501"),
+        (["1.10", "1.2", "beta"], "1.10"),
+    ],
+)
+def test_a_row_is_read_the_same_whatever_stands_beside_it(tmp_path, column, alone):
+    rows = [f"{column[i % 3]},{i},{i % 2}" for i in range(12)]
+    (tmp_path / "train.csv").write_text("\n".join(["v,x,y", *rows]))
+    reader = load_table(tmp_path / "train.csv", label="y").reader
+    reader = TableReader.from_dict(json.loads(json.dumps(reader.to_dict())))
+    (tmp_path / "one.csv").write_text(f"v,x\n{alone},5\n")
+    (tmp_path / "two.csv").write_text(f"v,x\n{alone},5\n{column[2]},5\n")
+    one, two = (reader.read(tmp_path / name) for name in ("one.csv", "two.csv"))
+    assert one[0].tolist() == two[0].tolist()
+    assert one[0, [name.startswith("v=") for name in reader.features]].sum() == 1
+
+
+@pytest.mark.parametrize(
+    ("labels", "values"),
+    [
+        (["001", "002"], ["001", "002"]),
+        (["001", "1"], ["001", "1"]),
+        (["1", "2"], [1, 2]),
+        (["-1", "1"], [-1, 1]),
+        (["1.0", "2.0"], [1, 2]),
+        (["true", "false"], [False, True]),
+        (["1.10.1", "1.2"], ["1.10.1", "1.2"]),
+        (["12345678901234567890", "1"], ["1", "12345678901234567890"]),
+    ],
+)
+def test_labels_of_a_file_are_those_that_stand_there(tmp_path, labels, values):
+    rows = [f"{labels[i % 2]},{i}" for i in range(8)]
+    (tmp_path / "t.csv").write_text("\n".join(["y,x", *rows]))
+    data = load_table(tmp_path / "t.csv", label="y")
+    assert data.info["label_values"] == values
+    assert [type(v) for v in data.info["label_values"]] == [type(v) for v in values]
+    # A second file may have one of them only.
+    (tmp_path / "u.csv").write_text(f"y,x\n{labels[0]},1\n")
+    data = load_table(tmp_path / "t.csv", label="y", test=tmp_path / "u.csv")
+    assert data.test.y.tolist() == [data.train.y[0]]
+
+
+def test_a_separator_at_the_end_of_each_row_moves_nothing(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text("y,a,b\n" + "".join(f"{i % 2},{i},{i / 7:.3f},\n" for i in range(8)))
+    data = load_table(path, label="y")
+    assert data.info["features"] == ["a", "b"]
+    assert data.train.y.tolist() == [0, 1] * 4
+    path.write_text("y,a,b\n" + "".join(f"{i % 2},{i},{i / 7:.3f},9\n" for i in range(8)))
+    with pytest.raises(DamagedFileError, match="more values than the header has names"):
+        load_table(path, label="y")
+
+
+def test_the_separator_is_known_by_the_end_of_the_name(tmp_path):
+    (tmp_path / "my.tsv.csv").write_text("x,y\n1,a\n2,b\n3,a\n")
+    assert load_table(tmp_path / "my.tsv.csv", label="y").classes == ("a", "b")
+    (tmp_path / "semi.csv").write_text("x;y\n1;a\n2;b\n")
+    with pytest.raises(InputError, match="separated by commas"):
+        load_table(tmp_path / "semi.csv", label="y")

@@ -87,3 +87,12 @@ def test_it_goes_with_any_objective(objective, noisy_digits):
 def test_parameters_out_of_range_are_refused(job_for, noisy_digits):
     with pytest.raises(InputError, match="warmup must be a whole number of at least 0"):
         next(ng.methods.get("decoupling", warmup=-1).phases(job_for(noisy_digits)))
+
+
+def test_fresh_networks_that_agree_still_learn():
+    for seed in range(3):
+        data = ng.data.load("circles", seed=seed)
+        fitted = ng.train(
+            data, "decoupling", recipe={"epochs": 40}, seed=seed, device="cpu", evaluate_every=0
+        )
+        assert fitted.metrics["test_accuracy"] > 0.7

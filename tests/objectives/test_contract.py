@@ -415,3 +415,31 @@ def test_weighted_mean_leaves_rows_of_weight_zero_out():
     losses = torch.tensor([1.0, float("nan"), 5.0])
     assert weighted_mean(losses, torch.tensor([3.0, 0.0, 1.0])) == 2.0
     assert weighted_mean(losses, torch.zeros(3)) == 0.0
+
+
+@pytest.mark.parametrize("label", [-1, K, 77])
+@pytest.mark.parametrize("mode", ["train", "eval"])
+def test_labels_outside_the_classes_are_refused(make, label, mode):
+    objective, y = getattr(make(), mode)(), labels_for(7)
+    y[3] = label
+    with pytest.raises(InputError, match=rf"labels must lie in 0\.\.{K - 1}, got {label}"):
+        objective(outputs_for(objective), y)
+    objective.ignore_index = label
+    assert torch.isfinite(objective(outputs_for(objective), y))
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int32, torch.int16])
+def test_labels_may_be_integers_of_any_size(make, dtype):
+    for options in ({}, {"weight": torch.arange(1.0, K + 1)}):
+        objective = make(**options).eval()
+        outputs, y = outputs_for(objective, batch=K), 1 + torch.arange(K) % (K - 1)
+        torch.testing.assert_close(objective(outputs, y.to(dtype)), objective(outputs, y))
+
+
+def test_an_empty_batch_costs_nothing(make):
+    objective = make()
+    outputs = outputs_for(objective)[:0].requires_grad_()
+    loss = objective(outputs, torch.zeros(0, dtype=torch.long))
+    loss.backward()
+    assert loss.item() == 0
+    assert objective.probs(outputs).shape == (0, K)

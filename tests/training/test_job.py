@@ -146,3 +146,10 @@ def test_statistics_of_many_images_take_little_memory():
         assert tracemalloc.get_traced_memory()[1] < 4 * 64 * 2**20  # a whole copy in float64 is 393 MB
     finally:
         tracemalloc.stop()
+
+
+@pytest.mark.parametrize("scale", [1e-30, 1e-12, 1.0, 1e12])
+def test_the_unit_of_a_feature_does_not_matter(scale):
+    x = np.random.default_rng(0).normal(1.0, 2.0, (100, 1))
+    _, std = input_statistics(scale * x, "auto")
+    assert std.item() == pytest.approx(scale * x.std())

@@ -15,7 +15,9 @@ import numpy as np
 from noisegate import data as datasets
 from noisegate.cli import output
 from noisegate.cli.values import check_kinds
+from noisegate.data.arrays import Classes
 from noisegate.data.dataset import Dataset, Split
+from noisegate.data.table import TableReader, test_split
 from noisegate.errors import InputError, UnknownNameError
 from noisegate.noise import load_labels
 
@@ -149,8 +151,11 @@ def test_rows(data: Dataset, asked: Fit) -> Split:
     reader = data.reader.to_dict()
     if reader["kind"] == "images":
         options |= {"size": reader["size"], "channels": reader["channels"]}
-    other = read_data(str(asked.test), asked.label, options, root=asked.root)
+    if isinstance(data.reader, TableReader):
+        # Encoded by what the training table taught, not by what the test table would teach.
+        return test_split(asked.test, asked.label, data.reader, Classes(np.asarray(data.label_values)))
     numbers = {str(value): number for number, value in enumerate(data.label_values)}
+    other = read_data(str(asked.test), asked.label, options, root=asked.root)
     unknown = [value for value in map(str, other.label_values) if value not in numbers]
     if unknown:
         raise InputError(
@@ -158,9 +163,7 @@ def test_rows(data: Dataset, asked: Fit) -> Split:
             f"{listed(list(numbers))}"
         )
     codes = np.array([numbers[str(value)] for value in other.label_values], dtype=np.int64)
-    # A table must be encoded by what the training table taught, not by what the test table would teach.
-    x = data.reader.read(asked.test) if reader["kind"] == "table" else other.train.x
-    rows = Split(x, codes[other.train.y])
+    rows = Split(other.train.x, codes[other.train.y])
     if rows.input_shape != data.input_shape:
         raise InputError(
             f"{asked.test} has rows of shape {rows.input_shape}, {asked.data} {data.input_shape}"

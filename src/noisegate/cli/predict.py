@@ -59,7 +59,7 @@ def read_inputs(
     data: str, reader: dict[str, Any] | None, model: Path, root: Path | None
 ) -> tuple[Inputs, str, Any]:
     """Inputs, the name of the column that tells the rows apart, and what stands in it."""
-    if data in datasets.DATASETS and not Path(data).exists():
+    if data in datasets.DATASETS:
         named = datasets.load(data, root=root)
         rows = named.train if named.test is None else named.test
         return rows.x, "row", np.arange(len(rows))

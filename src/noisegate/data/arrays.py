@@ -241,7 +241,9 @@ def read_array(path: Any) -> npt.NDArray[Any]:
     if not isinstance(path, str | os.PathLike):
         return images_first(path)
     path = Path(path)
-    if path.suffix != ".npy":
+    if path.suffix.lower() not in (".npz", ".npy"):
+        raise InputError(f"expected an .npz or .npy file of arrays, got {path}")
+    if path.suffix.lower() != ".npy":
         return images_first(_pick(read_npz(path), _X_NAMES, path))
     try:
         return images_first(np.load(path, allow_pickle=False))

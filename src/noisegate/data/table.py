@@ -1,9 +1,10 @@
-"""Tables: CSV, TSV and Parquet with numbers, categories, times and gaps; what was learnt is plain data."""
+"""Tables: CSV, TSV and Parquet with numbers, categories, times (in Parquet) and gaps; what was learnt is data."""
 
 from __future__ import annotations
 
 import difflib
 import os
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,8 +28,15 @@ MAX_CATEGORIES = 100
 # -- files -----------------------------------------------------------------------------------------
 
 
-def read_table(path: str | os.PathLike[str]) -> pd.DataFrame:
-    """Read a CSV, TSV or Parquet file; column names come out as text."""
+def read_table(
+    path: str | os.PathLike[str], *, texts: Iterable[str] = (), labels: Iterable[str | None] = ()
+) -> pd.DataFrame:
+    """Read a CSV, TSV or Parquet file; column names come out as text.
+
+    In CSV and TSV, where everything is text, a column of numbers is one whose every value is a number; so what a
+    column is depends on the rows of the file. Columns in `texts` stay text as it stands (001, 1.10, true), and so
+    do those in `labels`, unless each is a whole number or a boolean written as such.
+    """
     import pandas as pd
 
     path = Path(path)
@@ -43,8 +51,24 @@ def read_table(path: str | os.PathLike[str]) -> pd.DataFrame:
         if lower.endswith((".parquet", ".pq")):
             frame = pd.read_parquet(path)
         else:
-            separator = "\t" if ".tsv" in lower else ","
-            frame = pd.read_csv(path, sep=separator, low_memory=False, encoding="utf-8-sig")
+            labels = [name for name in labels if name is not None]
+            with warnings.catch_warnings():
+                # More values in a row than names in the header: which belong together is not known.
+                warnings.simplefilter("error", pd.errors.ParserWarning)
+                frame = pd.read_csv(
+                    path,
+                    sep="\t" if lower.endswith((".tsv", ".tsv.gz")) else ",",
+                    low_memory=False,
+                    encoding="utf-8-sig",
+                    index_col=False,
+                    dtype=dict.fromkeys([*texts, *labels], str),
+                )
+            for name in set(labels) & set(frame.columns):
+                frame[name] = _plain(frame[name])
+    except pd.errors.ParserWarning:
+        raise DamagedFileError(
+            f"{path} has rows with more values than the header has names; mend it"
+        ) from None
     except pd.errors.EmptyDataError:
         raise InputError(f"{path} is empty; expected a header line and rows") from None
     except UnicodeDecodeError as error:
@@ -54,6 +78,23 @@ def read_table(path: str | os.PathLike[str]) -> pd.DataFrame:
     except Exception as error:  # pyarrow, gzip and pandas have an exception each for a damaged file
         raise DamagedFileError(f"{path} cannot be read as a table ({str(error).strip()})") from None
     return _checked(frame, str(path))
+
+
+def _plain(texts: pd.Series) -> pd.Series:
+    """Texts as whole numbers or booleans, where every one that is there is written as those are: 1, but not 01."""
+    given = texts.dropna()
+    if given.empty:
+        return texts
+    if given.isin(["True", "TRUE", "true", "False", "FALSE", "false"]).all():
+        return texts.str.lower().map({"true": True, "false": False})
+    if given.str.fullmatch(r"-?(0|[1-9]\d{0,17})(\.0+)?").all():
+        return texts.map(lambda text: int(text.partition(".")[0]) if isinstance(text, str) else text)
+    number = given.str.fullmatch(r"-?(0|[1-9]\d*)?(\.\d*)?(e[-+]?\d+)?", case=False) & given.str.contains(
+        r"\d"
+    )
+    if number.all() and given.str.contains(".", regex=False).any():
+        return texts.astype(float)  # measured values, which are refused as labels
+    return texts
 
 
 def _checked(frame: pd.DataFrame, what: str) -> pd.DataFrame:
@@ -86,6 +127,8 @@ class Column:
         Training had gaps: a further column says where.
     categories : tuple of str
         Values seen in training, the most frequent first; each becomes a column of zeros and ones.
+    text : bool
+        Training had texts here: in a file that is read later they stay as they stand.
     """
 
     name: str
@@ -94,6 +137,7 @@ class Column:
     origin: float = 0.0
     missing: bool = False
     categories: tuple[str, ...] = ()
+    text: bool = False
 
     @property
     def features(self) -> list[str]:
@@ -230,7 +274,8 @@ def _learn_categories(
         return "a different text in every row"
     values, counts = np.unique(np.asarray(texts, dtype=object), return_counts=True)
     order = np.lexsort((values.astype(str), -counts))[:max_categories]
-    return Column(name, "category", missing=missing, categories=tuple(values[order]))
+    plain = all(isinstance(value, str) for value in series.dropna())
+    return Column(name, "category", missing=missing, categories=tuple(values[order]), text=plain)
 
 
 # -- the reader ------------------------------------------------------------------------------------
@@ -306,9 +351,10 @@ class TableReader:
         """A name for every row: its number."""
         return [str(row) for row in range(len(self._frame(path)))]
 
-    @staticmethod
-    def _frame(path: Any) -> pd.DataFrame:
-        return read_table(path) if isinstance(path, str | os.PathLike) else _checked(path, "the table")
+    def _frame(self, path: Any) -> pd.DataFrame:
+        if not isinstance(path, str | os.PathLike):
+            return _checked(path, "the table")
+        return read_table(path, texts=[c.name for c in self.columns if c.text], labels=[self.label])
 
     def to_dict(self) -> dict[str, Any]:
         """Everything learnt, as plain data."""
@@ -336,6 +382,8 @@ def _check_column(frame: pd.DataFrame, column: str, what: str) -> None:
     if column not in names:
         near = difflib.get_close_matches(column, names, n=3, cutoff=0.5)
         hint = f"did you mean {' or '.join(map(repr, near))}? " if near else ""
+        if len(names) == 1 and any(mark in names[0] for mark in ";\t,|"):
+            hint = "values are separated by commas (.csv) or tabs (.tsv) only; "
         raise InputError(f"{what} has no column {column!r}; {hint}there are {_listed(names)}")
 
 
@@ -349,8 +397,8 @@ def label_column(frame: pd.DataFrame, label: str | None, what: str) -> npt.NDArr
     gaps = int(series.isna().sum())
     if gaps:
         raise InputError(
-            f"{what}: {gaps} of {len(series)} labels in {label!r} are missing; "
-            "drop these rows, or label them first"
+            f"{what}: {gaps} of {len(series)} labels in {label!r} are missing (empty, or NA, None, null and the "
+            "like in a file of text); drop these rows, or label them first"
         )
     return label_array(series.to_numpy(), f"{what}, column {label!r}")
 
@@ -383,7 +431,7 @@ def from_frame(
     return Dataset(
         name,
         Split(reader.read(frame), coding.number(given, name), true),
-        None if test is None else _test_split(test, label, reader, coding),
+        None if test is None else test_split(test, label, reader, coding),
         classes=coding.names,
         reader=reader,
         info={
@@ -395,7 +443,8 @@ def from_frame(
     )
 
 
-def _test_split(test: Any, label: str | None, reader: TableReader, coding: Classes) -> Split:
+def test_split(test: Any, label: str | None, reader: TableReader, coding: Classes) -> Split:
+    """The rows of a second table, read as the first one taught, with its classes; one class alone is fine."""
     what = str(test) if isinstance(test, str | os.PathLike) else "the test table"
     frame = reader._frame(test)
     y: Labels = coding.number(label_column(frame, label, what), what)
@@ -424,7 +473,7 @@ def load_table(
         Columns that are no inputs.
     """
     return from_frame(
-        read_table(path),
+        read_table(path, labels=[label, clean]),
         label=label,
         clean=clean,
         test=test,

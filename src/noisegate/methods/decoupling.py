@@ -65,7 +65,8 @@ class Decoupling(Method):
     Parameters
     ----------
     warmup : int
-        Epochs of training on all rows before that. 0 starts with disagreement at once.
+        Epochs of training on all rows before that. 0 starts with disagreement at once; two fresh networks that
+        happen to agree everywhere then learn nothing at all.
     objective : str
         Name of the class of the loss, or an objective.
 
@@ -78,7 +79,7 @@ class Decoupling(Method):
     Malach, Shalev-Shwartz. Decoupling "when to update" from "how to update". NeurIPS 2017.
     """
 
-    warmup: int = 0
+    warmup: int = 1
     objective: str | Objective = "CrossEntropy"
 
     def phases(self, job: Job) -> Phases:

@@ -163,7 +163,9 @@ def save_labels(
         raise InputError(f"expected a file name for the labels, {path} is a folder")
     rows = zip(*(column.tolist() for column in columns), strict=True)
     body = "".join("\t".join(map(str, row)) + "\n" for row in rows)
-    _files.write_text(Path(path), f"{_MAGIC}{json.dumps(header, allow_nan=False)}\n{body}")
+    _files.write_text(
+        Path(path), f"{_MAGIC}{json.dumps(header, allow_nan=False, default=_files.plain)}\n{body}"
+    )
     return str(header["sha256"])
 
 

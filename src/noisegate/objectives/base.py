@@ -163,12 +163,30 @@ class Objective(nn.Module, ABC):
             raise InputError(
                 f"targets of shape {tuple(targets.shape)} do not fit outputs of shape {tuple(outputs.shape)}"
             )
+        # Small integers would be masks or fail as an index.
+        targets = targets.long()
         valid = targets != self.ignore_index
         labels = torch.where(valid, targets, torch.zeros_like(targets))
+        self._check_labels(labels)
         weights = valid.to(outputs.dtype)
         if self.weight is not None:
             weights = weights * self.weight.to(outputs.dtype)[labels]
         return self.label_costs(outputs, labels), weights
+
+    def _check_labels(self, labels: Tensor) -> None:
+        """Refuse labels outside 0..K-1 on the CPU; on a GPU the look at them would make the host wait."""
+        if labels.device.type != "cpu" or torch.compiler.is_compiling() or not labels.numel():
+            return
+        try:
+            values = labels.numpy()
+        except (RuntimeError, TypeError):  # under vmap and the like values cannot be looked at
+            return
+        low, high = int(values.min()), int(values.max())
+        if low < 0 or high >= self.n_classes:
+            raise InputError(
+                f"labels must lie in 0..{self.n_classes - 1}, got {low if low < 0 else high}; "
+                f"ignore_index={self.ignore_index} marks those that do not count"
+            )
 
     def _soft(self, outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
         costs = self._costs_for(outputs, targets)

@@ -491,6 +491,8 @@ class Heteroscedastic(Objective):
     def log_probs(self, outputs: Tensor, size: tuple[int, int] | None = None) -> Tensor:
         """Log-probabilities, `(B, K, ...)`; with `size=(H, W)` those of logits upsampled sample by sample."""
         outputs = self.widened(outputs)
+        if not len(outputs):
+            return outputs[:, :1].expand(-1, self.n_classes, *(size or outputs.shape[2:]))
         with torch.autocast(outputs.device.type, enabled=False):
             if size is not None and tuple(size) != tuple(outputs.shape[2:]):
                 return self._resized_log_probs(outputs, size)
@@ -508,6 +510,8 @@ class Heteroscedastic(Objective):
         return self.log_probs(outputs, size)
 
     def label_costs(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        if not len(outputs):
+            return outputs[:, 0].expand(targets.shape)
         if targets.shape[1:] != outputs.shape[2:]:
             costs = self.costs(outputs, (targets.shape[1], targets.shape[2]))
             return costs.gather(1, targets.unsqueeze(1)).squeeze(1)

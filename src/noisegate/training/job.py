@@ -152,7 +152,7 @@ def input_statistics(x: Inputs, normalize: str) -> tuple[Tensor, Tensor]:
         rows = np.sort(np.random.default_rng(0).permutation(len(x))[:STATISTICS_ROWS])
     mean, std = _moments(x, rows, (0, 2, 3) if len(shape) == 3 else (0,))
     # A constant feature carries nothing: leave its scale alone. Rounding makes its deviation tiny, not zero.
-    std = np.where(std > 1e-10 * np.maximum(1.0, np.abs(mean)), std, 1.0)
+    std = np.where(std > 1e-10 * np.abs(mean), std, 1.0)
     return torch.from_numpy(mean).reshape(kept), torch.from_numpy(std).reshape(kept)
 
 

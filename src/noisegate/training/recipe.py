@@ -8,6 +8,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from noisegate.errors import InputError, UnknownNameError
 
 CHOICES = {
@@ -100,10 +102,14 @@ class Recipe:
     precision: str = "fp32"
 
     def __post_init__(self) -> None:
+        for field in dataclasses.fields(self):
+            if isinstance(value := getattr(self, field.name), np.generic):
+                object.__setattr__(self, field.name, value.item())
         for name in ("betas", "milestones"):
             if not isinstance(getattr(self, name), tuple | list):
                 raise InputError(f"recipe: {name} must be a list of numbers, got {getattr(self, name)!r}")
-            object.__setattr__(self, name, tuple(getattr(self, name)))
+            values = (v.item() if isinstance(v, np.generic) else v for v in getattr(self, name))
+            object.__setattr__(self, name, tuple(values))
         for name, known in CHOICES.items():
             if getattr(self, name) not in known:
                 raise UnknownNameError(name, getattr(self, name), known)

@@ -357,7 +357,9 @@ def describe_run(
     described = {"identity": identity, "versions": versions, "hardware": hardware_name(job.device)}
     if distributed.world().several:
         described["processes"] = distributed.world().size
-    return json.loads(json.dumps(described, default=repr))
+    return json.loads(
+        json.dumps(described, default=lambda v: v.item() if isinstance(v, np.generic) else repr(v))
+    )
 
 
 def hardware_name(device: torch.device) -> str:

@@ -111,7 +111,7 @@ WARMUP = 20
 METHODS: Mapping[str, tuple[str, Mapping[str, Any], Mapping[str, Any]]] = {
     "CE": ("ce", {}, CO_TEACHING),
     "Co-teaching": ("co-teaching", {"noise_rate": "known", "gradual": 10}, CO_TEACHING),
-    "Decoupling": ("decoupling", {}, CO_TEACHING),
+    "Decoupling": ("decoupling", {"warmup": 0}, CO_TEACHING),
     "MentorNet": ("mentornet", {"noise_rate": "known", "lambda_2": 0.0, "burn_in": 5}, CO_TEACHING),
     "Mixup": ("mixup", {"alpha": 1.0}, MIXUP),
     "Forward": ("forward", {"warmup": WARMUP}, T_REVISION),
@@ -134,7 +134,7 @@ CLOTHING_CAUSALNL = {
 }
 CLOTHING_METHODS: Mapping[str, tuple[str, Mapping[str, Any], Mapping[str, Any]]] = {
     "CE": ("ce", {}, CLOTHING_BASELINE),
-    "Decoupling": ("decoupling", {}, CLOTHING_BASELINE),
+    "Decoupling": ("decoupling", {"warmup": 0}, CLOTHING_BASELINE),
     "MentorNet": (
         "mentornet",
         {"noise_rate": CLOTHING_RATE, "lambda_2": 0.0, "burn_in": 5},
