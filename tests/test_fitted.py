@@ -171,3 +171,18 @@ def test_pictures_must_be_large_enough_both_ways():
         with pytest.raises(InputError, match="expected inputs of shape"):
             fitted.predict_proba(np.zeros((2, 3, *shape), np.uint8))
     assert fitted.predict_proba(np.zeros((2, 3, 20, 16), np.uint8)).shape == (2, 2)
+
+
+def test_pictures_must_be_of_the_kind_of_training():
+    rng = np.random.default_rng(0)
+    pixels = rng.integers(0, 256, (16, 1, 8, 8), dtype=np.uint8)
+    y, recipe = np.arange(16) % 2, {"epochs": 1, "batch_size": 8}
+    fitted = ng.train((pixels, y), "ce", "lenet5", recipe, device="cpu")
+    found = fitted.predict_proba(pixels)
+    np.testing.assert_allclose(fitted.predict_proba(pixels / 255.0), found, atol=1e-6)
+    with pytest.raises(InputError, match="give it uint8, or numbers from 0 to 1"):
+        fitted.predict_proba(pixels.astype(np.float32))
+    fitted = ng.train((pixels.astype(np.float32), y), "ce", "lenet5", recipe, device="cpu")
+    fitted.predict_proba(pixels.astype(np.float64))
+    with pytest.raises(InputError, match="convert them alike"):
+        fitted.predict_proba(pixels)

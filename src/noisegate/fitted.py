@@ -68,6 +68,8 @@ class Fitted:
         device = next((p.device for p in self.network.parameters()), torch.device("cpu"))
         rows = Rows(inputs, None, device)  # type: ignore[arg-type]
         self._check_shape(rows.shape)
+        if isinstance(inputs, np.ndarray):
+            self._check_pixels(inputs)
         network = copy.deepcopy(self.network).double() if len(rows.shape) == 1 else self.network
         probs = predict(network, self.objective, rows, batch_size=batch_size).double().cpu().numpy()
         # Rounding leaves sums of 1 + 1e-7 in float32.
@@ -79,6 +81,22 @@ class Fitted:
         bigger = images and shape[1] >= expected[1] and shape[2] >= expected[2]
         if shape != expected and not bigger:
             raise InputError(f"expected inputs of shape {expected} each, got {shape}")
+
+    def _check_pixels(self, images: npt.NDArray[Any]) -> None:
+        """Pixels and other numbers are scaled differently: refuse images of another kind than those of training."""
+        pixels = getattr(self.network, "spec", {}).get("pixels")
+        if pixels is None or images.ndim != 4 or not images.size or (images.dtype == np.uint8) == pixels:
+            return
+        if not pixels:
+            raise InputError(
+                "the model was trained on images of floating-point numbers, got uint8: convert them alike"
+            )
+        low, high = images.min(), images.max()
+        if low < 0 or high > 1:
+            raise InputError(
+                f"the model was trained on uint8 images, got {images.dtype} from {low:g} to {high:g}; "
+                "give it uint8, or numbers from 0 to 1"
+            )
 
     def predict(self, x: npt.ArrayLike | Inputs) -> npt.NDArray[Any]:
         """The most probable label value of each row."""

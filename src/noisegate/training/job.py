@@ -91,7 +91,9 @@ class Job:
                 outputs.init_head_(networks.find_head(net, n_outputs))
         mean, std = self._input_statistics()
         name = self.network_name if isinstance(self.network_name, str) else None
-        spec = {"network": name, "input_shape": list(self.input_shape), "n_outputs": n_outputs}
+        pixels = len(self.input_shape) == 3 and self.train.source.dtype == np.uint8
+        shape = list(self.input_shape)
+        spec = {"network": name, "input_shape": shape, "n_outputs": n_outputs, "pixels": pixels}
         return Prepared(net, mean, std, spec).to(self.device)
 
     def layers(self) -> str | None:
