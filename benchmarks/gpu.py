@@ -1,13 +1,14 @@
 """How fast training is on one GPU, against the same library run eagerly and against what the GPU can do.
 
-    python benchmarks/gpu.py                   measures, prints the table, writes gpu.json and gpu.md in results/
-    python benchmarks/gpu.py --only lenet      one part: ceilings wrn lenet het teaching imagenet
-    python benchmarks/gpu.py --render          writes results/gpu.md anew from results/gpu.json
+    python benchmarks/gpu.py                 measures, writes results/gpu.json and the tables of results/gpu.md
+    python benchmarks/gpu.py --only lenet    one part: ceilings wrn lenet het compiled teaching imagenet
+    python benchmarks/gpu.py --render        the tables anew from results/gpu.json; needs no GPU
 
 Everything goes through `Run`, which is what `train` calls: the data set, its augmentation, the schedule, the
 reading of the epoch's numbers are in the loop. Images are random bytes. A rate is images over wall-clock time from
 the end of the first epoch, by when everything is captured and compiled, to the end of the last. Ratios of methods
-are of epochs taken in turn, medians, with the GPU to itself.
+are of epochs taken in turn, medians, with the GPU to itself. The words of gpu.md outside of its tables are written
+by hand: after a measurement, read them again.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
+import re
 import statistics
 import time
 from collections.abc import Callable
@@ -27,6 +29,7 @@ from torch import nn
 
 import noisegate as ng
 from noisegate.data import Dataset, Split
+from noisegate.methods.base import Batch
 from noisegate.training.run import Run
 from noisegate.training.side_by_side import side_by_side
 from noisegate.training.trainer import Epoch
@@ -52,6 +55,11 @@ MNIST = {
 IMAGENET = {"optimizer": "nesterov", "lr": 1e-4, "batch_size": 128, "flip": True, "precision": "bf16"}
 #: Seconds for which runs side by side are watched; their epochs are so many that none ends before.
 WINDOW, MANY = 8.0, 300
+#: Operations that a sample of a logit takes at least, forward and backward: scaling, a maximum, an exponential,
+#: sums, their gradient in mean and scale. An estimate; each factor of a covariance adds two.
+SAMPLE = 10
+#: The part of gpu.md that is written from gpu.json.
+TABLES = re.compile(r"<!-- tables -->\n.*<!-- end -->", re.DOTALL)
 Maker = Callable[[], Run]
 _data: dict[Any, Dataset] = {}
 
@@ -63,7 +71,7 @@ def images(n: int, shape: tuple[int, int, int], n_classes: int) -> Dataset:
         rng = np.random.default_rng(0)
         x = rng.integers(0, 256, (n, *shape), dtype=np.uint8)
         y = rng.integers(0, n_classes, n)
-        y[:n_classes] = np.arange(n_classes)
+        y[:n_classes] = np.arange(min(n, n_classes))
         _data[key] = Dataset("random", Split(x, y), classes=tuple(map(str, range(n_classes))))
     return _data[key]
 
@@ -132,8 +140,11 @@ def together(makers: list[Maker], n_rows: int, batch: int) -> dict[str, float]:
     }
 
 
-def ratios(makers: dict[str, Maker]) -> dict[str, float]:
-    """Milliseconds a training epoch of each run, in turn, over the first one's; the first epochs do not count."""
+def ratios(makers: dict[str, Maker], steps: int) -> dict[str, dict[str, float]]:
+    """Milliseconds a step of each run, by epochs of so many steps in turn, and over the first run's.
+
+    The first epochs do not count.
+    """
     runs = {name: make() for name, make in makers.items()}
     epochs = {name: iter(run) for name, run in runs.items()}
     seconds: dict[str, list[float]] = {name: [] for name in runs}
@@ -147,9 +158,9 @@ def ratios(makers: dict[str, Maker]) -> dict[str, float]:
     finally:
         for run in runs.values():
             run.__exit__()
-    medians = {name: statistics.median(values[1:]) for name, values in seconds.items()}
+    medians = {name: 1e3 * statistics.median(values[1:]) / steps for name, values in seconds.items()}
     first = next(iter(medians.values()))
-    return {name: value / first for name, value in medians.items()}
+    return {"step_ms": medians, "ratios": {name: value / first for name, value in medians.items()}}
 
 
 def ceilings() -> dict[str, float]:
@@ -178,31 +189,47 @@ def ceilings() -> dict[str, float]:
 
 
 def floor(
-    network: str, shape: tuple[int, int, int], n_outputs: int, batch: int, precision: str
+    method: str,
+    network: str,
+    shape: tuple[int, int, int],
+    n_classes: int,
+    batch: int,
+    precision: str,
+    **params: Any,
 ) -> dict[str, float]:
-    """GFLOP and GB of one training step, counted over convolutions and linear layers.
+    """GFLOP and GB of one training step, counted over convolutions, linear layers and samples.
 
-    Operations: forward, gradient of the inputs, gradient of the weights, each 2 a multiplication; the first layer
-    has no gradient of its inputs. Bytes: inputs and outputs of each layer read or written once in the forward, the
-    inputs twice and the outputs' gradient twice in the backward; what is between the layers (normalisation,
-    activation, sums) is taken as fused into them and so as free, which no library does.
+    Operations: forward, gradient of the weights and, but for what sees the images, gradient of the inputs, each 2
+    a multiplication; and `SAMPLE` for each of Het's S x K numbers a row. Bytes: inputs and outputs of each layer
+    read or written once in the forward, the inputs twice and the outputs' gradient twice in the backward; what is
+    between the layers (normalisation, activation, sums) is taken as fused into them and so as free, which no
+    library does, and so are samples.
     """
-    net = ng.networks.build(network, shape, n_outputs)
-    size, sums, first = (2 if precision == "bf16" else 4), [0.0, 0.0], [True]
+    few = 2
+    recipe = ng.Recipe(batch_size=few)
+    data = images(8, shape, n_classes)
+    run = Run(data, ng.methods.get(method, **params), network, recipe, device="cpu")
+    job = run._training.job
+    module = next(run.method.phases(job)).module
+    size, sums = (2 if precision == "bf16" else 4), {"gflop": 0.0, "gbytes": 0.0, "sampled_gflop": 0.0}
 
     def count(layer: nn.Module, inputs: tuple[torch.Tensor, ...], output: torch.Tensor) -> None:
-        weight = layer.weight
-        per_output = weight.numel() // weight.shape[0]
-        sums[0] += 2 * output.numel() * per_output * (2 if first[0] else 3)
-        sums[1] += size * (3 * inputs[0].numel() + 3 * output.numel())
-        first[0] = False
+        # Of a transposed convolution it is the inputs that meet the weights one by one.
+        meeting = inputs[0] if isinstance(layer, nn.ConvTranspose2d) else output
+        passes = 3 if inputs[0].requires_grad else 2
+        sums["gflop"] += 2 * meeting.numel() * (layer.weight.numel() // layer.weight.shape[0]) * passes
+        sums["gbytes"] += size * (3 * inputs[0].numel() + 3 * output.numel())
 
-    for layer in net.modules():
-        if isinstance(layer, nn.Conv2d | nn.Linear):
-            layer.register_forward_hook(count)  # type: ignore[arg-type]
-    with torch.no_grad():
-        net.eval()(torch.zeros(1, *shape))
-    return {"gflop": sums[0] * batch / 1e9, "gbytes": sums[1] * batch / 1e9}
+    for part in module.modules():
+        if isinstance(part, nn.Conv2d | nn.ConvTranspose2d | nn.Linear):
+            part.register_forward_hook(count)  # type: ignore[arg-type]
+        if isinstance(part, ng.Heteroscedastic):
+            each = SAMPLE + 2 * (part.rank or 0)
+            sums["sampled_gflop"] += few * each * part.n_samples * part.n_classes
+            part.n_samples = 1  # counted; no need to draw them
+    index = torch.arange(few)
+    module(Batch(job.train.gather(index), job.train.y[index], index, torch.ones(few), torch.tensor(0)))
+    return {name: total / few * batch / 1e9 for name, total in sums.items()}
 
 
 def kernels(make: Maker) -> dict[str, float]:
@@ -236,15 +263,13 @@ def wrn() -> dict[str, Any]:
         recipe = CIFAR | {"epochs": epochs}
         return maker(on, method, "wrn-28-2", recipe, execution, seed, **params)
 
-    found["floor"] = floor("wrn-28-2", shape, 10, 128, "bf16")
     found["eager"] = alone(run("eager", 2), rows, 128)
     found["captured"] = alone(run("captured", 4), rows, 128)
     found["kernels"] = kernels(run("eager", 3, on=few))
     found["8 captured"] = together([run("captured", MANY, seed=s) for s in range(8)], rows, 128)
     makers = {m: run("captured", 6, m, on=few) for m in ("ce", "ln", "het")}
     makers["co-teaching"] = run("captured", 6, "co-teaching", on=few, noise_rate=0.4)
-    found["ratios"] = ratios(makers)
-    return found
+    return found | ratios(makers, 100)
 
 
 def lenet() -> dict[str, Any]:
@@ -256,7 +281,6 @@ def lenet() -> dict[str, Any]:
         recipe = MNIST | {"epochs": epochs, "precision": precision}
         return maker(data, "ln", "lenet5", recipe, execution, seed)
 
-    found["floor"] = floor("lenet5", shape, 20, 256, "fp32")
     found["fp32"] = alone(run("captured", 6, precision="fp32"), rows, 256)
     found["16 fp32"] = together([run("captured", MANY, s, "fp32") for s in range(16)], rows, 256)
     found["bf16"] = alone(run("captured", 6, precision="bf16"), rows, 256)
@@ -295,7 +319,7 @@ def het() -> dict[str, Any]:
         m: maker(data, m, "wrn-28-2", CIFAR | {"epochs": 6}, "captured")
         for m in ("ce", "ln", "het", "het-full")
     }
-    return {"ratios": ratios(makers)}
+    return ratios(makers, 100)
 
 
 def teaching() -> dict[str, Any]:
@@ -307,18 +331,17 @@ def teaching() -> dict[str, Any]:
         "co-teaching": maker(data, "co-teaching", "resnet34", recipe, "captured", noise_rate=0.4),
         "causalnl": maker(data, "causalnl", "resnet34", recipe, "captured", noise_rate=0.4),
     }
-    return {"ratios": ratios(makers)}
+    return ratios(makers, 50)
 
 
 def imagenet() -> dict[str, Any]:
     """ResNet-50 at 224 x 224 with 1000 classes."""
     rows, shape = 2_560, (3, 224, 224)
     data = images(rows, shape, 1000)
-    found: dict[str, Any] = {"floor": floor("resnet50", shape, 1000, 128, "bf16")}
     makers = {
         m: maker(data, m, "resnet50", IMAGENET | {"epochs": 6}, "captured") for m in ("ce", "ln", "het")
     }
-    found["ratios"] = ratios(makers)
+    found: dict[str, Any] = dict(ratios(makers, 20))
     found["eager"] = alone(maker(data, "ce", "resnet50", IMAGENET | {"epochs": 3}, "eager"), rows, 128)
     found["captured"] = alone(makers["ce"], rows, 128)
     return found
@@ -389,19 +412,24 @@ def lines(found: dict[str, Any]) -> list[tuple[str, str, str, bool]]:
     return rows
 
 
+def floors(peak: dict[str, float], precision: str, work: dict[str, float]) -> tuple[float, float]:
+    """Milliseconds a step by arithmetic and by memory traffic at the GPU's ceilings."""
+    arithmetic = work["gflop"] / peak["bf16_tflops" if precision == "bf16" else "fp32_tflops"]
+    return arithmetic + work["sampled_gflop"] / peak["fp32_tflops"], work["gbytes"] / peak["copy_tbs"]
+
+
 def limits(found: dict[str, Any]) -> list[tuple[str, ...]]:
     """For each network: the two floors of a step, what the kernels take, what a step takes."""
     rows = []
-    peak, copy = found["ceilings"], found["ceilings"]["copy_tbs"]
-    for part, name, unit in (
-        ("wrn", "WRN-28-2", "bf16"),
-        ("lenet", "LeNet-5", "fp32"),
-        ("imagenet", "ResNet-50", "bf16"),
+    for part, name, method, network, shape, n_classes, batch, precision in (
+        ("wrn", "WRN-28-2", "ce", "wrn-28-2", (3, 32, 32), 10, 128, "bf16"),
+        ("lenet", "LeNet-5", "ln", "lenet5", (1, 28, 28), 10, 256, "fp32"),
+        ("imagenet", "ResNet-50", "ce", "resnet50", (3, 224, 224), 1000, 128, "bf16"),
     ):
         if part not in found:
             continue
-        work, batch = found[part]["floor"], 256 if part == "lenet" else 128
-        arithmetic, traffic = work["gflop"] / peak[f"{unit}_tflops"], work["gbytes"] / copy
+        work = floor(method, network, shape, n_classes, batch, precision)
+        arithmetic, traffic = floors(found["ceilings"], precision, work)
         seen = found[part].get("kernels", {})
         rates = {k: v for k, v in found[part].items() if "bf16" not in k}
         rates |= {f"{k}, compiled": v for k, v in found.get("compiled", {}).items() if part in k}
@@ -424,22 +452,58 @@ def limits(found: dict[str, Any]) -> list[tuple[str, ...]]:
     return rows
 
 
+def shares(found: dict[str, Any]) -> list[tuple[str, ...]]:
+    """For each method: the floors of its step, and how far it and its floor are from cross-entropy's."""
+    small, rate = (3, 32, 32), {"noise_rate": 0.4}
+    rows = []
+    for part, name, network, shape, n_classes, methods in (
+        ("wrn", "WRN-28-2", "wrn-28-2", small, 10, {"ln": {}, "het": {}, "co-teaching": rate}),
+        ("het", "WRN-28-2", "wrn-28-2", small, 100, {"ln": {}, "het": {}, "het-full": {}}),
+        ("teaching", "ResNet-34", "resnet34", small, 10, {"co-teaching": rate, "causalnl": rate}),
+        ("imagenet", "ResNet-50", "resnet50", (3, 224, 224), 1000, {"ln": {}, "het": {}}),
+    ):
+        if part not in found:
+            continue
+        plain = floor("ce", network, shape, n_classes, 128, "bf16")
+        least = max(floors(found["ceilings"], "bf16", plain))
+        for method, params in methods.items():
+            work = floor(method, network, shape, n_classes, 128, "bf16", **params)
+            both = floors(found["ceilings"], "bf16", work)
+            times = found[part]["ratios"][method]
+            step = found[part].get("step_ms", {}).get(method)
+            if step is None and "captured" in found[part]:
+                step = times * found[part]["captured"]["step_ms"]
+            rows.append(
+                (
+                    f"{method}, {name}, K = {n_classes}",
+                    *(f"{each:.3f}" for each in both),
+                    f"{max(both) / least:.3f}",
+                    f"{times:.3f}",
+                    "-" if step is None else f"{step:.2f}",
+                    "-" if step is None else f"{step / max(both):.1f}",
+                )
+            )
+    return rows
+
+
+def table(header: str, rows: list[tuple[str, ...]]) -> list[str]:
+    """Lines of Markdown; the header as it stands there."""
+    rule = "|" + "---|" * (header.count("|") - 1)
+    return [header, rule, *("| " + " | ".join(row) + " |" for row in rows)]
+
+
 def render(found: dict[str, Any]) -> str:
-    """The report."""
+    """The tables of the report, between their marks."""
     peak = found["ceilings"]
-    text = [
-        "# Training on a GPU",
-        "",
-        f"{found['gpu']}, torch {found['torch']}. Measured by `benchmarks/gpu.py`; see its head for how.",
-        "",
-        "| work | measured | wanted, at least | reached |",
-        "|---|---|---|---|",
-    ]
-    text += [
-        f"| {name} | {got} | {wanted} | {('yes' if ok else '**no**') if wanted else '-'} |"
+    measured = [
+        (name, got, wanted, ("yes" if ok else "**no**") if wanted else "-")
         for name, got, wanted, ok in lines(found)
     ]
-    text += [
+    text = [
+        "<!-- tables -->",
+        f"{found['gpu']}, torch {found['torch']}. Measured by `benchmarks/gpu.py`; see its head for how.",
+        "",
+        *table("| work | measured | wanted, at least | reached |", measured),
         "",
         "## Distance to the limit",
         "",
@@ -447,12 +511,22 @@ def render(found: dict[str, Any]) -> str:
         f"{peak['fp32_tflops']:.0f} in fp32 (matrix products), {peak['copy_tbs']:.1f} TB/s (copy). "
         "Milliseconds a step; side by side it is the time over the steps of all runs:",
         "",
-        "| | floor by arithmetic | floor by memory traffic | kernels a step, their time | eager | captured "
-        "| best | best over the higher floor |",
-        "|---|---|---|---|---|---|---|---|",
+        *table(
+            "| | floor by arithmetic | floor by memory traffic | kernels a step, their time | eager | captured "
+            "| best | best over the higher floor |",
+            limits(found),
+        ),
+        "",
+        "Methods, one run, captured, batch 128, bf16; the higher of the two floors counts:",
+        "",
+        *table(
+            "| | floor by arithmetic | floor by memory traffic | floor over CE's | measured over CE's | a step "
+            "| over its floor |",
+            shares(found),
+        ),
+        "<!-- end -->",
     ]
-    text += ["| " + " | ".join(row) + " |" for row in limits(found)]
-    return "\n".join([*text, "", found.get("notes", ""), ""])
+    return "\n".join(text)
 
 
 def main() -> None:
@@ -465,9 +539,7 @@ def main() -> None:
     found: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
     if not arguments.render:
         found |= {"gpu": torch.cuda.get_device_name(), "torch": torch.__version__}
-        # They were written about the former figures.
-        for stale in ("notes", "other calls"):
-            found.pop(stale, None)
+        found.pop("other calls", None)  # they stand beside the former figures
         for part in PARTS:
             if part in arguments.only:
                 started = time.perf_counter()
@@ -475,7 +547,9 @@ def main() -> None:
                 print(part, f"{time.perf_counter() - started:.0f} s", json.dumps(found[part]), flush=True)
                 path.write_text(json.dumps(found, indent=1, allow_nan=False) + "\n")
     if "ceilings" in found:
-        (arguments.out / "gpu.md").write_text(render(found))
+        page = arguments.out / "gpu.md"
+        text = page.read_text() if page.exists() else "# Training on a GPU\n\n<!-- tables -->\n<!-- end -->\n"
+        page.write_text(TABLES.sub(lambda _: render(found), text))
     for line in lines(found):
         print(*line, sep=" | ")
 
