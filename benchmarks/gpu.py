@@ -344,6 +344,8 @@ def imagenet() -> dict[str, Any]:
     found: dict[str, Any] = dict(ratios(makers, 20))
     found["eager"] = alone(maker(data, "ce", "resnet50", IMAGENET | {"epochs": 3}, "eager"), rows, 128)
     found["captured"] = alone(makers["ce"], rows, 128)
+    compiled = maker(data, "ce", "resnet50", IMAGENET | {"epochs": 6}, "compiled")
+    found["compiled"] = alone(compiled, rows, 128)
     return found
 
 

@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from sklearn.base import clone
 from sklearn.exceptions import DataConversionWarning, NotFittedError
 from sklearn.model_selection import GridSearchCV, cross_val_predict
@@ -252,3 +253,17 @@ def test_validation_labels_are_checked_like_labels():
         clf.fit(x, y, X_val=x, y_val=y[:, None])
     with pytest.raises(ValueError, match="inconsistent numbers of samples"):
         clf.fit(x, y, X_val=x, y_val=y[:5])
+
+
+@pytest.mark.parametrize("kind", ["int32", "int64", "float64"])
+def test_features_far_from_zero_keep_their_digits(kind):
+    # Seconds of a clock: float32 has steps of 128 there.
+    rng = np.random.default_rng(0)
+    x = 1_700_000_000 + rng.integers(-50, 51, (300, 2))
+    y = (x[:, 0] > 1_700_000_000).astype(int)
+    clf = classifier(method="ce", network="mlp-16", recipe={"epochs": 30}).fit(x.astype(kind), y)
+    assert clf.score(x.astype(kind), y) > 0.95
+    inputs = torch.tensor(x[:2] if kind == "float64" else x[:2].astype(kind))
+    torch.testing.assert_close(
+        clf.fitted_.network.prepare(inputs), clf.fitted_.network.prepare(inputs.double()), rtol=0, atol=0
+    )

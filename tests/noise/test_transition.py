@@ -44,6 +44,29 @@ def test_anchor_takes_the_row_at_the_percentile():
     np.testing.assert_allclose(estimate_transition(probs, percentile=99.9)[0], [0.99, 0.01])
 
 
+def test_anchor_is_chosen_by_the_size_of_the_class():
+    first = np.random.default_rng(1).permutation(101) / 100
+    probs = np.stack([first, 1 - first], axis=1)
+    np.testing.assert_array_equal(estimate_transition(probs), estimate_transition(probs, percentile=97))
+    for k in (10, 40, 100):
+        probs, _ = noisy_problem(100 * k, k, 12.0)
+        np.testing.assert_allclose(np.diag(estimate_transition(probs)), 0.6 + 0.4 / k, atol=0.02)
+    # At the 97th percentile of a hundred classes stands a row of another one.
+    assert np.diag(estimate_transition(probs, percentile=97)).max() < 0.1
+
+
+def test_anchor_of_a_rare_class():
+    t = np.array([[0.7, 0.3], [0.2, 0.8]])
+    clean = (np.arange(5000) % 50 == 0).astype(int)
+    scores = np.random.default_rng(0).normal(6, 1, 5000)
+    sure = 1 / (1 + np.exp(-np.where(clean == 1, scores, -scores)))
+    probs = np.stack([1 - sure, sure], axis=1) @ t
+    # 30 % of the labels say so, 2 % are.
+    assert 0.3 < probs[:, 1].mean() < 0.32
+    np.testing.assert_allclose(estimate_transition(probs), t, atol=0.01)
+    assert estimate_transition(probs, percentile=97)[1, 1] < 0.5
+
+
 def test_anchor_rows_are_normalised():
     probs = np.array([[0.7, 0.302], [0.2, 0.795]])
     np.testing.assert_allclose(estimate_transition(probs).sum(axis=1), 1.0, atol=1e-15)
@@ -113,6 +136,8 @@ def test_equal_probabilities_are_no_evidence_of_noise():
         (([[0.5, 0.5]], [0, 1], "confident"), "1 rows of probabilities but 2 labels"),
         (([[0.5, 0.5]], [2], "confident"), r"0\.\.1"),
         (([[0.5, 0.5]], None, "anchor", 101), "percentile"),
+        (([[0.5, 0.5]], None, "anchor", "97"), "percentile"),
+        ((["a", "b"],), "probabilities of shape"),
     ],
 )
 def test_bad_input(arguments, message):

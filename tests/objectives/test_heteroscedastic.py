@@ -10,7 +10,14 @@ from torch.nn import functional as F
 import noisegate as ng
 from noisegate.errors import InputError
 from noisegate.objectives import heteroscedastic
-from noisegate.objectives.heteroscedastic import HashedNormals, Points, chunk_size, sobol_directions
+from noisegate.objectives.heteroscedastic import (
+    HashedNormals,
+    Points,
+    Strata,
+    chunk_size,
+    shuffled,
+    sobol_directions,
+)
 
 VARIANTS = {
     "diagonal": {},
@@ -267,7 +274,7 @@ def test_sobol_points_need_fewer_samples_than_independent_ones():
     assert row_errors[0] < row_errors[1]  # with a quarter of the samples
 
 
-def test_sobol_points_are_torchs(monkeypatch):
+def test_sobol_points_are_torchs():
     engine = torch.quasirandom.SobolEngine(7, scramble=True, seed=0)
     points = Points(sobol_directions(7, 10), engine.shift, 1000)
     uniform = torch.special.ndtr(torch.cat(list(points.chunks(64, torch.float64)), 1))
@@ -280,9 +287,71 @@ def test_sobol_points_are_torchs(monkeypatch):
         torch.cat(list(points.chunks(1, torch.float64)), 1),
         torch.cat(list(points.chunks(1024, torch.float64)), 1),
     )
-    # More dimensions than torch tabulates come under another scrambling, so that no two are the same.
-    monkeypatch.setattr(heteroscedastic, "_MAX_DIMENSIONS", 3)
-    assert len(sobol_directions(7, 10).unique(dim=0)) == 7
+
+
+def test_strata_are_even_in_each_dimension_and_independent_between_them():
+    keys = torch.randint(0, 2**62, (300, 3), generator=torch.Generator().manual_seed(0))
+    points = Strata(keys, 1024)
+    normals = torch.cat(list(points.chunks(64, torch.float64)), 1)
+    torch.testing.assert_close(normals, torch.cat(list(points.chunks(1024, torch.float64)), 1), rtol=0, atol=0)
+    uniform = torch.special.ndtr(normals)
+    assert torch.equal((uniform * 1024).long().sort(1).values, torch.arange(1024).expand(300, -1))
+    inside = (uniform * 1024).frac().flatten().sort().values
+    even = (torch.arange(len(inside), dtype=torch.float64) + 0.5) / len(inside)
+    assert (inside - even).abs().max() < 1.95 / math.sqrt(len(inside))  # Kolmogorov, 0.1 %
+    for numbers in (normals, normals.square(), normals.abs()):
+        correlation = torch.corrcoef(numbers) - torch.eye(300)
+        assert correlation.abs().max() < 5.5 / math.sqrt(1024)
+        assert correlation.std() == pytest.approx(1 / math.sqrt(1024), rel=0.05)
+
+
+@pytest.mark.parametrize("bits", [1, 2, 5, 10])
+def test_a_shuffle_is_a_permutation_of_its_own_for_each_key(bits):
+    keys = torch.randint(0, 2**62, (200, 3), generator=torch.Generator().manual_seed(0))
+    every = shuffled(torch.arange(2**bits), keys, bits)
+    assert torch.equal(every.sort(1).values, torch.arange(2**bits).expand(200, -1))
+    assert len(every.unique(dim=0)) >= min(200, 2**bits)
+    # Each place is taken by each number about as often.
+    assert (every.double().mean(0) - (2**bits - 1) / 2).abs().max() < 5 * 2**bits / math.sqrt(12 * 200)
+
+
+def test_many_classes_no_pair_is_favoured_in_evaluation(monkeypatch):
+    # Contests of two classes, the others far behind; of those pairs whose Sobol points hang together most.
+    k, rows = 600, 50
+    objective = ng.Heteroscedastic(k, 0.3).eval()
+    sobol = Points(objective.directions, objective.fixed_shift, 1000)
+    together = torch.corrcoef(torch.cat(list(sobol.chunks(1024, torch.float64)), 1)).abs().triu(1)
+    worst = together.flatten().topk(rows).indices
+    pairs = torch.stack([worst // k, worst % k], 1)
+    outputs = torch.full((rows, 2 * k), -40.0, dtype=torch.float64)
+    outputs[:, k:] = 1.0
+    outputs.scatter_(1, pairs, torch.tensor([[0.5, 0.0]], dtype=torch.float64).expand(rows, -1))
+    scale = F.softplus(torch.ones((), dtype=torch.float64)) + 1e-3
+    z = torch.special.ndtri((torch.arange(20_000, dtype=torch.float64) + 0.5) / 20_000)
+    truth = torch.sigmoid((0.5 + math.sqrt(2) * scale * z) / 0.3)
+
+    def worst_error():
+        """In standard deviations of 1000 independent draws."""
+        found = objective.probs(outputs).gather(1, pairs)[:, 0]
+        return ((found - truth.mean()).abs().max() / (truth.std() / math.sqrt(1000))).item()
+
+    assert worst_error() < 4
+    monkeypatch.setattr(heteroscedastic, "FIXED_SOBOL", k)
+    assert worst_error() > 5
+
+
+def test_more_classes_than_sobol_has_dimensions(monkeypatch):
+    exact = ng.Heteroscedastic(7, n_samples_eval=2**13).eval()
+    monkeypatch.setattr(heteroscedastic, "_MAX_DIMENSIONS", 5)
+    monkeypatch.setattr(heteroscedastic, "FIXED_SOBOL", 5)
+    objective = ng.Heteroscedastic(7, n_samples=256, n_samples_eval=2**13)
+    outputs, y = random(8, 14), labels_for(7, 8)
+    truth = exact(outputs, y, reduction="none")
+    torch.testing.assert_close(objective.eval()(outputs, y, reduction="none"), truth, rtol=0, atol=0.05)
+    torch.manual_seed(0)
+    costs = torch.stack([objective.train()(outputs, y, reduction="none") for _ in range(100)])
+    assert len(costs.unique(dim=0)) == 100
+    torch.testing.assert_close((-costs).exp().mean(0), (-truth).exp(), rtol=0.02, atol=0.002)
 
 
 def test_hashed_normals_are_independent_normals_whatever_the_block():
@@ -460,3 +529,22 @@ def test_outputs_are_mean_scale_and_factors_of_one_class_after_the_other():
     torch.testing.assert_close(mean * 2, outputs[:, :3])
     torch.testing.assert_close(scale * 2, F.softplus(outputs[:, 3:6]) + 1e-3)
     torch.testing.assert_close(factors[0] * 2, torch.tensor([[6.0, 7.0], [8.0, 9.0], [10.0, 11.0]]))
+
+
+@pytest.mark.parametrize("rank", [None, 2])
+def test_outputs_in_any_memory_order_and_maps_without_places(rank):
+    objective = ng.Heteroscedastic(5, covariance="low-rank" if rank else "diagonal", rank=rank, n_samples_eval=50)
+    outputs, y = random(6, objective.n_outputs), labels_for(5, 6)
+    columns = outputs.T.contiguous().T
+    for each in (objective.eval(), objective.train()):
+        costs = []
+        for x in (outputs, columns):
+            torch.manual_seed(0)
+            costs.append(each(x, y))
+        torch.testing.assert_close(*costs)
+    for shape, size in (((2, 0, 3), None), ((0, 2, 3), None), ((0, 2, 3), (4, 6)), ((0,), None)):
+        empty = torch.zeros(shape[0], objective.n_outputs, *shape[1:], requires_grad=True)
+        targets = torch.zeros(shape[0], *(size or shape[1:]), dtype=torch.int64)
+        assert objective.probs(empty, size).shape == (shape[0], 5, *(size or shape[1:]))
+        objective(empty, targets).backward()
+        assert empty.grad.shape == empty.shape

@@ -133,7 +133,7 @@ def from_arrays(
     Parameters
     ----------
     x : array (N, d), (N, H, W), (N, C, H, W) or (N, H, W, C)
-        uint8 stays uint8 (pixels); other numbers become float32, but float64 vectors stay what they are.
+        uint8 stays uint8 (pixels); other numbers become float32, vectors of wider ones float64.
     y : array (N,)
         Labels: text, whole numbers or booleans; they are numbered in sorted order.
     x_test, y_test : arrays, optional

@@ -241,8 +241,8 @@ def held_out_rows(n: int, size: float | int, seed: int) -> tuple[Labels, Labels]
 def as_inputs(x: npt.ArrayLike) -> npt.NDArray[Any]:
     """Vectors `(N, d)` or images `(N, C, H, W)` as the networks take them; NaN is refused.
 
-    uint8 stays as it is, other numbers become float32, but float64 vectors stay float64: features far from
-    zero would lose their digits before they are standardised.
+    uint8 stays as it is, other numbers become float32, but vectors of numbers that float32 cannot hold (float64,
+    int32, int64) float64: features far from zero would lose their digits before they are standardised.
     """
     array = np.asarray(x)
     if array.ndim == 3:
@@ -253,8 +253,8 @@ def as_inputs(x: npt.ArrayLike) -> npt.NDArray[Any]:
         return array
     if not (np.issubdtype(array.dtype, np.number) or array.dtype == bool) or np.iscomplexobj(array):
         raise InputError(f"expected numbers as inputs, got {array.dtype}")
-    if array.ndim == 4 or array.dtype != np.float64:
-        array = array.astype(np.float32, copy=False)
+    narrow = array.ndim == 4 or np.can_cast(array.dtype, np.float32)
+    array = array.astype(np.float32 if narrow else np.float64, copy=False)
     if not np.isfinite(array).all():
         bad = int(np.argwhere(~np.isfinite(array))[0][0])
         raise InputError(f"inputs must be finite numbers; row {bad} has NaN or infinity: drop or fill it")

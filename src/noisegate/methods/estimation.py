@@ -238,7 +238,7 @@ def transition_matrix(
     job: Job,
     value: MatrixLike | str,
     *,
-    percentile: float = 97.0,
+    percentile: float | None = None,
     epochs: int | None = None,
     folds: int = 0,
     keep: str | None = None,
@@ -253,8 +253,8 @@ def transition_matrix(
     job : Job
     value : array (K, K) or "estimate"
         A given matrix is checked and handed back.
-    percentile : float
-        97 in the original, 99.9 in the label-smoothing paper.
+    percentile : float, optional
+        97 in the original, 99.9 in the label-smoothing paper; None chooses it by the size of the class.
     epochs : int, optional
         Length of that training; the recipe's by default, as in the papers.
     folds : int

@@ -90,9 +90,10 @@ class TransitionMethod(Method):
     ----------
     transition : "estimate" or array (K, K)
         T[i, j] = P(observed j | clean i), rows sum to one. A given one makes the first phase unnecessary.
-    percentile : float
+    percentile : float, optional
         In [0, 100]. Row i of the estimate is the prediction for the training row whose probability of class i
-        is at this percentile: 97 in the original, 99.9 in the label-smoothing paper.
+        is at this percentile: 97 in the original, 99.9 in the label-smoothing paper. By default it is chosen by the
+        size of the class, 97 or above (`noisegate.noise.estimate_transition`).
     warmup : int, optional
         Epochs of the cross-entropy training behind the estimate; the recipe's length by default. A network
         trained for long on few rows knows their labels by heart, and T comes out too close to the identity:
@@ -105,13 +106,14 @@ class TransitionMethod(Method):
     """
 
     transition: MatrixLike | str = ESTIMATE
-    percentile: float = 97.0
+    percentile: float | None = None
     warmup: int | None = None
     folds: int = 0
     fresh: bool = True
 
     def _check(self) -> None:
-        check_number("percentile", self.percentile, 0, 100)
+        if self.percentile is not None:
+            check_number("percentile", self.percentile, 0, 100)
         check_count("warmup", self.warmup, 1, optional=True)
         check_count("folds", self.folds)
         if self.folds:

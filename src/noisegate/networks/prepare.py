@@ -51,6 +51,8 @@ class Prepared(nn.Module):
         dtype = next((p.dtype for p in self.network.parameters()), torch.float32)
         if x.dtype == torch.uint8:
             x = x.to(dtype) / 255
+        elif not x.is_floating_point():
+            x = x.double()
         elif x.dtype != torch.float64:
             x = x.to(dtype)
         return ((x - self.mean.to(x.dtype)) / self.std.to(x.dtype)).to(dtype)

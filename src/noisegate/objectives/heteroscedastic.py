@@ -20,6 +20,9 @@ MIN_SCALE = 1e-3
 CHUNK_LIMITS = {"cpu": (2**19, 2**6), "cuda": (2**24, 2**14)}
 #: Up to this rank a compiler writes out products with the factors.
 FUSED_RANK = 8
+#: Up to so many dimensions fixed points are Sobol's. Of more some pairs are strongly correlated: of 1000 points in
+#: 1000 dimensions by up to 0.76. Signs and rotations average that out in training, not where points are fixed.
+FIXED_SOBOL = 128
 _BITS = 30
 _MAX_DIMENSIONS = torch.quasirandom.SobolEngine.MAXDIM
 
@@ -39,16 +42,8 @@ def chunk_size(elements: int, n_samples: int, device: torch.device) -> int:
 
 
 def sobol_directions(dimensions: int, n_bits: int, seed: int = 0) -> Tensor:
-    """Direction numbers of a scrambled Sobol sequence, `(dimensions, n_bits)`, integers below 2^30.
-
-    Beyond the dimensions that torch tabulates the same numbers come again under another scrambling.
-    """
-    parts = []
-    for block, first in enumerate(range(0, dimensions, _MAX_DIMENSIONS)):
-        width = min(_MAX_DIMENSIONS, dimensions - first)
-        engine = torch.quasirandom.SobolEngine(width, scramble=True, seed=seed + block)
-        parts.append(engine.sobolstate[:, :n_bits])
-    return torch.cat(parts)
+    """Direction numbers of a scrambled Sobol sequence, `(dimensions, n_bits)`, integers below 2^30."""
+    return torch.quasirandom.SobolEngine(dimensions, scramble=True, seed=seed).sobolstate[:, :n_bits]
 
 
 class Points:
@@ -97,6 +92,45 @@ def sobol_normals(table: Tensor, first: Tensor, count: int, dtype: torch.dtype) 
     return torch.special.ndtri((bits.double() + 0.5) * 2.0**-_BITS).to(dtype)
 
 
+class Strata:
+    """Normal points for many dimensions: each one's fall into 2^m equal strata, in an order of its own.
+
+    Every dimension is covered evenly, any two are as good as independent. As `Points` they are made a chunk at a
+    time, and the same keys give the same points again.
+
+    Parameters
+    ----------
+    keys : int64 tensor (D, 3) of numbers below 2^62
+        Uniform ones make each point exactly N(0, I).
+    n_samples : int
+        At most 2^m.
+    """
+
+    def __init__(self, keys: Tensor, n_samples: int) -> None:
+        self.keys, self.n_samples = keys, n_samples
+
+    def chunks(self, size: int, dtype: torch.dtype) -> Iterator[Tensor]:
+        """Tensors (D, s), s at most `size`; together (D, n_samples)."""
+        bits = max((self.n_samples - 1).bit_length(), 1)
+        for start in range(0, self.n_samples, size):
+            samples = torch.arange(start, min(start + size, self.n_samples), device=self.keys.device)
+            inside = hashed_uniform(self.keys[:, :1], samples)
+            places = (shuffled(samples, self.keys, bits) + inside) * 2.0**-bits
+            # Rounding could make one of the last stratum, which is infinity in normal units.
+            yield torch.special.ndtri(places.clamp(max=1 - 2.0**-53)).to(dtype)
+
+
+def shuffled(index: Tensor, keys: Tensor, bits: int) -> Tensor:
+    """A permutation of 0..2^bits - 1 for each row of `keys` (D, rounds), at `index` (s,): `(D, s)`."""
+    mask, half = (1 << bits) - 1, (bits + 1) // 2
+    places = index.expand(len(keys), -1)
+    for key in keys.unsqueeze(2).unbind(1):
+        # Each step can be undone: another bit pattern, an odd multiple, the upper half onto the lower one.
+        places = ((places ^ (key >> 32)) * (key & mask | 1)) & mask
+        places = places ^ (places >> half)
+    return places
+
+
 def sampled_logits(mean: Tensor, scale: Tensor, factors: Tensor, normals: Tensor) -> Tensor:
     """mean + scale * eps + factors eta for every sample, `(N, K, s)`.
 
@@ -107,7 +141,7 @@ def sampled_logits(mean: Tensor, scale: Tensor, factors: Tensor, normals: Tensor
     if rank and _fuses(rank):
         return logits + (factors.unsqueeze(3) * normals[:rank]).sum(2)
     if rank:
-        logits.view(n * k, -1).addmm_(factors.reshape(n * k, rank), normals[:rank])
+        logits.view(n * k, logits.shape[2]).addmm_(factors.reshape(n * k, rank), normals[:rank])
     return logits
 
 
@@ -123,7 +157,7 @@ def sampled_logits_adjoint(gradient: Tensor, normals: Tensor, rank: int) -> tupl
     if rank and _fuses(rank):
         factors = (gradient.unsqueeze(2) * normals[:rank]).sum(3)
     elif rank:
-        factors = (gradient.view(n * k, -1) @ normals[:rank].T).view(n, k, rank)
+        factors = (gradient.view(n * k, gradient.shape[2]) @ normals[:rank].T).view(n, k, rank)
     mean = gradient.sum(2)
     # In place: einsum would do it in K small products, several times as slow on a CPU.
     return mean, gradient.mul_(normals[rank:]).sum(2), factors
@@ -170,7 +204,7 @@ class LabelCost(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, mean: Tensor, scale: Tensor, factors: Tensor, labels: Tensor, points: Points, gradient: bool
+        ctx: Any, mean: Tensor, scale: Tensor, factors: Tensor, labels: Tensor, points: Points | Strata, gradient: bool
     ) -> Tensor:
         # A compiler that gets tensors with a history warns that it looks at their .grad.
         mean, scale, factors = mean.detach(), scale.detach(), factors.detach()
@@ -203,7 +237,7 @@ class LogMeanSoftmax(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, mean: Tensor, scale: Tensor, factors: Tensor, points: Points) -> Tensor:
+    def forward(ctx: Any, mean: Tensor, scale: Tensor, factors: Tensor, points: Points | Strata) -> Tensor:
         top, mass = torch.full_like(mean, -math.inf), torch.zeros_like(mean)
         size = chunk_size(mean.numel(), points.n_samples, mean.device)
         for normals in points.chunks(size, mean.dtype):
@@ -396,7 +430,8 @@ class Heteroscedastic(Objective):
     mu and scale. There the difference of the two logits is one normal number whatever their covariance is, so
     "low-rank" adds nothing to the model and no outputs.
 
-    Samples are scrambled Sobol points under a random digital shift per call. Every row sees them with its own
+    Samples are scrambled Sobol points under a random digital shift per call (with more than 128 dimensions in
+    evaluation, or 21,201 in training, points that are stratified in each of them alone). In training every row sees them with its own
     random signs and rotation of the classes, which leaves p unbiased and the errors of the rows nearly
     uncorrelated. `benchmarks/results/heteroscedastic.md` has the curve: several times fewer samples than
     independent ones for the same error of the gradient, but no gain at temperature 0.1 with 100 classes.
@@ -434,6 +469,7 @@ class Heteroscedastic(Objective):
     directions: Tensor
     fixed_shift: Tensor
     fixed_key: Tensor
+    fixed_keys: Tensor
 
     def __init__(
         self,
@@ -465,11 +501,15 @@ class Heteroscedastic(Objective):
         else:
             self.slices = (k, k, k * self._rank) if self._rank else (k, k)
         n_bits = max((max(n_samples, n_samples_eval) - 1).bit_length(), 1)
-        self.register_buffer("directions", sobol_directions(k + self._rank, n_bits), persistent=False)
+        dimensions = k + self._rank
+        known = min(dimensions, _MAX_DIMENSIONS)
+        self.register_buffer("directions", sobol_directions(known, n_bits), persistent=False)
         fixed = torch.Generator().manual_seed(0)
-        shift = torch.randint(0, 2**_BITS, (k + self._rank,), generator=fixed)
+        shift = torch.randint(0, 2**_BITS, (dimensions,), generator=fixed)
         self.register_buffer("fixed_shift", shift, persistent=False)
         self.register_buffer("fixed_key", torch.randint(0, 2**62, (), generator=fixed), persistent=False)
+        keys = torch.randint(0, 2**62, (dimensions, 3), generator=fixed)
+        self.register_buffer("fixed_keys", keys, persistent=False)
 
     def parameters_of(self, outputs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Mean, scale `(B, K, ...)` and factors `(B, K, R, ...)` of the logits over the temperature."""
@@ -491,8 +531,9 @@ class Heteroscedastic(Objective):
     def log_probs(self, outputs: Tensor, size: tuple[int, int] | None = None) -> Tensor:
         """Log-probabilities, `(B, K, ...)`; with `size=(H, W)` those of logits upsampled sample by sample."""
         outputs = self.widened(outputs)
-        if not len(outputs):
-            return outputs[:, :1].expand(-1, self.n_classes, *(size or outputs.shape[2:]))
+        if not outputs.numel():
+            shape = (len(outputs), self.n_classes, *(size or outputs.shape[2:]))
+            return outputs.new_zeros(shape) + outputs.sum()
         with torch.autocast(outputs.device.type, enabled=False):
             if size is not None and tuple(size) != tuple(outputs.shape[2:]):
                 return self._resized_log_probs(outputs, size)
@@ -510,8 +551,8 @@ class Heteroscedastic(Objective):
         return self.log_probs(outputs, size)
 
     def label_costs(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        if not len(outputs):
-            return outputs[:, 0].expand(targets.shape)
+        if not outputs.numel():
+            return outputs.new_zeros(targets.shape) + outputs.sum()
         if targets.shape[1:] != outputs.shape[2:]:
             costs = self.costs(outputs, (targets.shape[1], targets.shape[2]))
             return costs.gather(1, targets.unsqueeze(1)).squeeze(1)
@@ -540,8 +581,8 @@ class Heteroscedastic(Objective):
         """The parameters, one row per label; in training with random signs and rotated by `roll` (N, 1)."""
         mean, scale, factors = self.parameters_of(outputs)
         n, device = mean.numel() // self.n_classes, mean.device
-        mean = mean.movedim(1, -1).reshape(n, self.n_classes)
-        scale = scale.movedim(1, -1).reshape(n, self.n_classes)
+        mean = mean.movedim(1, -1).reshape(n, self.n_classes).contiguous()
+        scale = scale.movedim(1, -1).reshape(n, self.n_classes).contiguous()
         factors = factors.movedim((1, 2), (-2, -1)).reshape(n, self.n_classes, self._rank)
         if not self.training:
             return mean, scale, factors, None
@@ -553,12 +594,16 @@ class Heteroscedastic(Objective):
             factors = factors.gather(1, index.unsqueeze(2).expand_as(factors)) * signs[:, None, : self._rank]
         return mean, scale, factors, roll
 
-    def _points(self, device: torch.device) -> Points:
-        directions = self.directions.to(device)
+    def _points(self, device: torch.device) -> Points | Strata:
+        dimensions = self.n_classes + self._rank
         if not self.training:
-            return Points(directions, self.fixed_shift.to(device), self.n_samples_eval)
-        shift = torch.randint(0, 2**_BITS, (len(directions),), device=device)
-        return Points(directions, shift, self.n_samples)
+            if dimensions > FIXED_SOBOL:
+                return Strata(self.fixed_keys.to(device), self.n_samples_eval)
+            return Points(self.directions.to(device), self.fixed_shift.to(device), self.n_samples_eval)
+        if dimensions > _MAX_DIMENSIONS:
+            return Strata(torch.randint(0, 2**62, (dimensions, 3), device=device), self.n_samples)
+        shift = torch.randint(0, 2**_BITS, (dimensions,), device=device)
+        return Points(self.directions.to(device), shift, self.n_samples)
 
     def _resized_log_probs(self, outputs: Tensor, size: tuple[int, int]) -> Tensor:
         if (
