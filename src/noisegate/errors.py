@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import difflib
+import math
+import numbers
 from collections.abc import Iterable
 
 
@@ -63,3 +65,12 @@ class DivergedError(NoisegateError, RuntimeError):
             f"training diverged: the loss or a weight is not finite at step {step} "
             f"(phase {phase}, epoch {epoch}); try a lower learning rate or clip_norm=1.0 in the recipe"
         )
+
+
+def is_real(value: object) -> bool:
+    """Whether a parameter is a finite real number: no text, no bool, no NaN.
+
+    >>> [is_real(value) for value in (1, 0.5, "1", None, True, float("nan"))]
+    [True, True, False, False, False, False]
+    """
+    return isinstance(value, numbers.Real) and not isinstance(value, bool) and math.isfinite(value)

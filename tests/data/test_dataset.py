@@ -120,7 +120,12 @@ def test_a_part_to_hold_out_may_be_any_number(data):
 def test_inputs_are_vectors_or_images():
     assert as_inputs(np.zeros((2, 5, 6), np.uint8)).shape == (2, 1, 5, 6)
     assert as_inputs(np.zeros((2, 5, 6), np.uint8)).dtype == np.uint8
-    for given, kept in (("int16", "float32"), ("float16", "float32"), ("int32", "float64"), ("int64", "float64")):
+    for given, kept in (
+        ("int16", "float32"),
+        ("float16", "float32"),
+        ("int32", "float64"),
+        ("int64", "float64"),
+    ):
         assert as_inputs(np.zeros((2, 3), given)).dtype == kept
     assert as_inputs(np.zeros((2, 3, 4, 4), int)).dtype == np.float32
     for bad in (np.zeros(3), np.array([["a"]]), np.array([[1j]]), np.zeros((1, 2, 3, 4, 5))):

@@ -111,3 +111,10 @@ def test_bad_input(metric, probs, y, message):
 def test_bad_number_of_bins():
     with pytest.raises(InputError, match="n_bins"):
         ece([[0.5, 0.5]], [0], n_bins=0)
+
+
+def test_what_is_no_number_is_refused():
+    with pytest.raises(InputError, match="expected numbers"):
+        accuracy([["a", "b"]], [0])
+    with pytest.raises(InputError, match="n_bins must be a whole number"):
+        ece(torch.tensor([[0.5, 0.5]]), torch.tensor([0]), 2.5)

@@ -19,6 +19,64 @@ def test_the_loss_is_the_weighted_mean_of_the_costs():
     assert Direct(network, objective).predictor() == (network, objective)
 
 
+METHODS = {
+    "plain": lambda objective: Plain(objective),
+    "co-teaching": lambda objective: ng.methods.get(
+        "co-teaching", objective=objective, noise_rate=0.4, gradual=1
+    ),
+    "decoupling": lambda objective: ng.methods.get("decoupling", objective=objective, warmup=0),
+    "mentornet": lambda objective: ng.methods.get(
+        "mentornet", objective=objective, noise_rate=0.4, burn_in=0
+    ),
+    "mixup": lambda objective: ng.methods.get("mixup", objective=objective, alpha=0.0),
+}
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_class_weights_are_divided_by_their_sum(name, noisy_digits, job_for, make_batch):
+    job = job_for(noisy_digits, ng.Recipe(batch_size=64), "mlp-8")
+
+    def loss(weight=None, ignore_index=-100, y=None, sample_weight=None):
+        torch.manual_seed(0)
+        objective = ng.CrossEntropy(10, weight=weight, ignore_index=ignore_index)
+        module = next(METHODS[name](objective).phases(job)).module
+        index = torch.arange(64)
+        labels = job.train.y[index] if y is None else y
+        batch = make_batch(job.train.gather(index), labels, index=index, weight=sample_weight, epoch=9)
+        result = module(batch)
+        return (result[0] if isinstance(result, tuple) else result).detach()
+
+    torch.testing.assert_close(loss(torch.full((10,), 100.0)), loss())
+    # What is ignored is no label of small loss, either: as if its row had no weight.
+    y = job.train.y[:64]
+    torch.testing.assert_close(loss(ignore_index=3), loss(sample_weight=(y != 3).float()))
+    assert abs(loss(torch.arange(1.0, 11.0)) - loss()) > 1e-4
+
+
+def test_the_mean_with_class_weights_is_torchs():
+    network, weight = torch.nn.Linear(2, 3), torch.tensor([1.0, 10.0, 0.0])
+    x, y = torch.randn(5, 2), torch.tensor([0, 1, 2, 1, 0])
+    batch = Batch(x, y, torch.arange(5), torch.ones(5), torch.zeros((), dtype=torch.int64))
+    torch.testing.assert_close(
+        Direct(network, ng.CrossEntropy(3, weight=weight))(batch),
+        torch.nn.functional.cross_entropy(network(x), y, weight=weight),
+    )
+
+
+def test_parameters_of_an_objective_that_is_built_can_be_changed():
+    given = ng.LogisticNormal(3, min_scale=0.2, weight=torch.tensor([1.0, 2.0, 3.0]))
+    method = Plain(given).set_params(temperature=0.1)
+    assert given.temperature == 1.0
+    assert (
+        method.settings()
+        == Plain(ng.LogisticNormal, temperature=0.1, min_scale=0.2, weight=[1, 2, 3]).settings()
+    )
+    assert method._build(3).temperature == 0.1
+    assert method.set_params(objective="CrossEntropy").get_params() == {"objective": ng.CrossEntropy}
+    with pytest.raises(UnknownNameError, match="did you mean 'CrossEntropy'"):
+        method.set_params(objective="CrossEntropi")
+
+
 def test_parameters_follow_the_objective():
     method = Plain(ng.LogisticNormal, temperature=0.5)
     assert method.get_params()["temperature"] == 0.5

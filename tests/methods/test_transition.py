@@ -312,7 +312,7 @@ def test_an_estimate_that_cannot_be_inverted_gets_the_ridge_it_needs(job_for, no
     phases = ng.methods.get("backward").phases(job_for(noisy_digits, network=Constant))
     next(phases)
     objective = phases.send([]).module.objective
-    assert objective.ridge == 0.01
+    assert objective.ridge == 0.1
     assert np.linalg.cond(objective.transition.numpy()) > 1e12
     phases = ng.methods.get("backward", ridge=0.0).phases(job_for(noisy_digits, network=Constant))
     next(phases)

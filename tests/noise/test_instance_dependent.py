@@ -93,3 +93,9 @@ def test_bad_inputs():
     for std in (-0.1, np.nan, np.inf):
         with pytest.raises(InputError, match="std"):
             InstanceDependent(0.1, std=std)
+
+
+def test_no_labels_and_a_deviation_that_is_no_number():
+    assert len(InstanceDependent(0.3).corrupt(np.zeros(0, int), np.zeros((0, 4)), n_classes=3)) == 0
+    with pytest.raises(InputError, match="std must be"):
+        InstanceDependent(0.3, std="a")

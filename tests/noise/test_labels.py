@@ -138,3 +138,10 @@ def test_saving_refuses_and_leaves_the_old_file(path):
         save_labels(path, [0, 1], noise={"name": "odd", "rate": float("nan")})
     assert path.read_bytes() == before
     assert [file.name for file in path.parent.iterdir()] == ["labels.txt"]
+
+
+def test_labels_that_are_no_numbers_are_refused():
+    for function in (label_hash, lambda y: describe(y, y), lambda y: describe([0], y)):
+        with pytest.raises(InputError, match="expected integer"):
+            function(["a"])
+    assert describe([0, 2], [0, 0]).transition.shape == describe([0, 0], [0, 2]).transition.shape == (3, 3)

@@ -185,3 +185,11 @@ def test_a_million_labels_take_less_than_a_second(labels):
         start = time.perf_counter()
         noise.corrupt(y)
         assert time.perf_counter() - start < 1.0
+
+
+def test_one_rate_for_all_classes_and_classes_that_are_no_whole_numbers_are_refused():
+    with pytest.raises(InputError, match=r"one rate per class, got 0\.4"):
+        ClassDependent(0.4)
+    with pytest.raises(InputError, match="dict"):
+        Asymmetric(0.3, {1.7: 2})
+    assert Asymmetric(0.3, {"1": np.int64(2)}).transition(3)[1, 2] == 0.3

@@ -2,6 +2,7 @@
 
 import copy
 import json
+import math
 import pickle
 
 import pytest
@@ -443,3 +444,39 @@ def test_an_empty_batch_costs_nothing(make):
     loss.backward()
     assert loss.item() == 0
     assert objective.probs(outputs).shape == (0, K)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda v: ng.CrossEntropy(v), "n_classes"),
+        (lambda v: ng.CrossEntropy(2, weight=v), "weight must hold 2"),
+        (lambda v: ng.CrossEntropy(2, weight=[1.0, v]), "weight must hold 2"),
+        (lambda v: ng.GCE(3, q=v), "q must"),
+        (lambda v: ng.BiTempered(3, t1=v), "t1 must"),
+        (lambda v: ng.BiTempered(3, t2=v), "t2 must"),
+        (lambda v: ng.NoiseAgainstNoise(3, sigma=v), "sigma must"),
+        (lambda v: ng.Bootstrap(3, beta=v), "beta must"),
+        (lambda v: ng.LabelSmoothing(3, alpha=v), "alpha must"),
+        (lambda v: ng.BackwardCorrection(2, torch.eye(2), ridge=v), "ridge must"),
+        (lambda v: ng.LogisticNormal(3, temperature=v), "temperature must"),
+        (lambda v: ng.LogisticNormal(3, min_scale=v), "min_scale"),
+        (lambda v: ng.LogisticNormal(3, smoothing=v), "smoothing must"),
+        (lambda v: ng.Heteroscedastic(3, temperature=v), "temperature must"),
+        (lambda v: ng.Heteroscedastic(3, covariance="low-rank", rank=v), "rank"),
+        (lambda v: ng.Heteroscedastic(3, n_samples=v), "n_samples must"),
+    ],
+)
+def test_parameters_that_are_no_numbers_are_refused_by_name(make, message):
+    for value in ("a", math.nan, math.inf, [1, 2, 3]):
+        with pytest.raises(InputError, match=message):
+            make(value)
+
+
+def test_what_is_no_tensor_of_real_numbers_is_refused():
+    objective, outputs, labels = ng.CrossEntropy(3), torch.randn(4, 3), torch.zeros(4, dtype=torch.int64)
+    for given in ((outputs, labels.numpy()), (outputs.tolist(), labels)):
+        with pytest.raises(InputError, match="must be tensors"):
+            objective(*given)
+    with pytest.raises(InputError, match="real numbers, got torch.complex64"):
+        objective(outputs.cfloat(), labels)

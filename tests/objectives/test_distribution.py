@@ -95,3 +95,9 @@ def test_bad_parameters_are_refused():
         LogisticNormalDistribution(mu, scale=-1.0)
     with pytest.raises(InputError, match="points with 4 parts"):
         LogisticNormalDistribution(mu).log_prob(torch.ones(3) / 3)
+
+
+def test_a_scale_that_is_a_number_goes_where_the_points_are():
+    # torch's device without memory: a number left on the CPU would not fit.
+    distribution = LogisticNormalDistribution(torch.zeros(2, device="meta"), scale=1.0)
+    assert distribution.log_prob(torch.rand(3, device="meta")).shape == ()

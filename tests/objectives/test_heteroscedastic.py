@@ -293,7 +293,9 @@ def test_strata_are_even_in_each_dimension_and_independent_between_them():
     keys = torch.randint(0, 2**62, (300, 3), generator=torch.Generator().manual_seed(0))
     points = Strata(keys, 1024)
     normals = torch.cat(list(points.chunks(64, torch.float64)), 1)
-    torch.testing.assert_close(normals, torch.cat(list(points.chunks(1024, torch.float64)), 1), rtol=0, atol=0)
+    torch.testing.assert_close(
+        normals, torch.cat(list(points.chunks(1024, torch.float64)), 1), rtol=0, atol=0
+    )
     uniform = torch.special.ndtr(normals)
     assert torch.equal((uniform * 1024).long().sort(1).values, torch.arange(1024).expand(300, -1))
     inside = (uniform * 1024).frac().flatten().sort().values
@@ -533,7 +535,9 @@ def test_outputs_are_mean_scale_and_factors_of_one_class_after_the_other():
 
 @pytest.mark.parametrize("rank", [None, 2])
 def test_outputs_in_any_memory_order_and_maps_without_places(rank):
-    objective = ng.Heteroscedastic(5, covariance="low-rank" if rank else "diagonal", rank=rank, n_samples_eval=50)
+    objective = ng.Heteroscedastic(
+        5, covariance="low-rank" if rank else "diagonal", rank=rank, n_samples_eval=50
+    )
     outputs, y = random(6, objective.n_outputs), labels_for(5, 6)
     columns = outputs.T.contiguous().T
     for each in (objective.eval(), objective.train()):

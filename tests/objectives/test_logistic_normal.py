@@ -175,3 +175,27 @@ def test_twenty_thousand_classes_train_on_a_cpu():
         optimizer.step()
         losses.append(loss.item())
     assert all(later < earlier for earlier, later in itertools.pairwise(losses))
+
+
+def test_label_terms_of_ignored_and_of_impossible_labels():
+    objective, outputs = ng.LogisticNormal(3), torch.randn(4, 6)
+    y = torch.tensor([0, -100, 2, 1])
+    for covariance in ("learnt", "identity"):
+        terms = objective.label_term(outputs, y, covariance)
+        assert terms[1] == 0
+        kept = torch.tensor([0, 2, 3])
+        torch.testing.assert_close(terms[kept], objective.label_term(outputs[kept], y[kept], covariance))
+    with pytest.raises(InputError, match="labels must lie"):
+        objective.label_term(outputs, torch.tensor([0, 1, 2, 3]))
+
+
+@pytest.mark.parametrize("covariance", ["full", "diagonal", "isotropic", "identity"])
+def test_the_distribution_of_a_map_is_that_of_its_places(covariance):
+    objective = ng.LogisticNormal(4, covariance=covariance)
+    outputs = torch.randn(2, objective.n_outputs, 3, 5)
+    whole = objective.distribution(outputs)
+    assert whole.n_parts == 5
+    points = torch.softmax(torch.randn(2, 3, 5, 5), -1)
+    rows = outputs.movedim(1, -1).reshape(-1, objective.n_outputs)
+    expected = objective.distribution(rows).log_prob(points.reshape(-1, 5)).view(2, 3, 5)
+    torch.testing.assert_close(whole.log_prob(points), expected)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numbers
 from typing import Any
 
 import torch
@@ -51,8 +52,8 @@ def ece(probs: Any, y: Any, n_bins: int = 15) -> float:
     >>> round(ece(torch.tensor([[0.9, 0.1], [0.9, 0.1]]), torch.tensor([0, 1])), 4)
     0.4
     """
-    if n_bins < 1:
-        raise InputError(f"n_bins must be at least 1, got {n_bins}")
+    if not isinstance(n_bins, numbers.Integral) or n_bins < 1:
+        raise InputError(f"n_bins must be a whole number of at least 1, got {n_bins!r}")
     p, labels = _check(probs, y)
     return float(_calibration_error(*_confidence(p, labels, n_bins), n_bins))
 
@@ -140,8 +141,10 @@ def _calibration_error(bins: Tensor, excess: Tensor, n_bins: int) -> Tensor:
 
 def _check(probs: Any, y: Any) -> tuple[Tensor, Tensor]:
     """Probabilities in float32 or float64 and labels in int64, on one device."""
-    p = torch.as_tensor(probs).detach()
-    labels = torch.as_tensor(y).detach()
+    try:
+        p, labels = torch.as_tensor(probs).detach(), torch.as_tensor(y).detach()
+    except (TypeError, ValueError, RuntimeError):
+        raise InputError("expected numbers: probabilities of shape (N, K) and integer labels (N,)") from None
     if p.dim() != 2 or not p.numel() or not p.is_floating_point():
         raise InputError(f"expected probabilities of shape (N, K), got {p.dtype} of shape {tuple(p.shape)}")
     if labels.shape != p.shape[:1]:

@@ -99,16 +99,15 @@ class Peers(PhaseModule):
         self.register_buffer("kept", kept)
 
     def forward(self, batch: Batch) -> Tensor:
-        losses = [
-            self.objective(network(batch.x), batch.y, reduction="none")
-            for network in (self.first, self.second)
-        ]
+        weighed = [self.objective.weighed(network(batch.x), batch.y) for network in (self.first, self.second)]
+        losses, weight = [loss for loss, _ in weighed], weighed[0][1]
+        weight = weight * batch.weight.to(weight.dtype)
         share = self.share(batch.epoch)
-        masks = [smallest(loss.detach(), share, batch.weight) for loss in losses]
+        masks = [smallest(loss.detach(), share, weight) for loss in losses]
         self.kept.index_copy_(0, batch.index, torch.stack(masks, 1).to(self.kept.dtype))
         # Each learns what the other kept.
         pairs = zip(losses, reversed(masks), strict=True)
-        return torch.stack([self._mean(loss, mask, batch.weight) for loss, mask in pairs]).sum()
+        return torch.stack([self._mean(loss, mask, weight) for loss, mask in pairs]).sum()
 
     def share(self, epoch: Tensor) -> Tensor:
         """R(e), a 0-d tensor."""
@@ -116,7 +115,7 @@ class Peers(PhaseModule):
         return kept_share(epoch, self.rate, gradual)
 
     def _mean(self, losses: Tensor, mask: Tensor, weight: Tensor) -> Tensor:
-        mean = weighted_mean(losses, mask * weight.to(losses.dtype))
+        mean = weighted_mean(losses, mask * weight)
         return mean / mask.sum().clamp_min(1.0) if self.variant == "code" else mean
 
     def predictor(self) -> tuple[nn.Module, Objective]:

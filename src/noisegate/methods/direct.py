@@ -24,8 +24,8 @@ class Direct(PhaseModule):
         self.objective = objective
 
     def forward(self, batch: Batch) -> Tensor:
-        losses = self.objective(self.network(batch.x), batch.y, reduction="none")
-        return weighted_mean(losses, batch.weight.to(losses.dtype))
+        losses, weights = self.objective.weighed(self.network(batch.x), batch.y)
+        return weighted_mean(losses, weights * batch.weight.to(losses.dtype))
 
     def predictor(self) -> tuple[nn.Module, Objective]:
         return self.network, self.objective
@@ -85,9 +85,13 @@ class Plain(Method):
 
     def set_params(self, **params: Any) -> Method:
         if "objective" in params:
-            self.objective, self.params = params.pop("objective"), {}
+            self.objective, self.params = Plain(params.pop("objective")).objective, {}
         self._refuse_unknown(params)
-        self.params |= params
+        if isinstance(self.objective, Objective):
+            if params:  # a new one, for the given one may be somebody else's too
+                self.objective = type(self.objective)(**{**self.objective.settings(), **params})
+        else:
+            self.params |= params
         return self
 
     def settings(self) -> dict[str, Any]:

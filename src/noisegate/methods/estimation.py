@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from noisegate.data.loader import Rows
-from noisegate.errors import InputError
+from noisegate.errors import InputError, is_real
 from noisegate.methods.base import History, Phase
 from noisegate.methods.direct import Direct
 from noisegate.noise.transition import estimate_noise_rate, estimate_transition
@@ -48,8 +48,7 @@ def check_number(name: str, value: Any, low: float, high: float = math.inf, *, b
     >>> check_number("decay", 0.9, 0, 1, below=True)
     0.9
     """
-    real = isinstance(value, numbers.Real) and not isinstance(value, bool) and math.isfinite(value)
-    if not real or value < low or value > high or (below and value == high):
+    if not is_real(value) or value < low or value > high or (below and value == high):
         upper = "" if math.isinf(high) else f" and {'below' if below else 'at most'} {high:g}"
         raise InputError(f"{name} must be a number of at least {low:g}{upper}, got {value!r}")
     return float(value)

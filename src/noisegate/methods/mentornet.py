@@ -72,21 +72,22 @@ class SelfPaced(PhaseModule):
         self.register_buffer("started", torch.zeros((), dtype=torch.bool, device=kept.device))
 
     def forward(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        losses = self.objective(self.network(batch.x), batch.y, reduction="none")
-        paced = self._weights(losses.detach(), batch)
+        losses, weight = self.objective.weighed(self.network(batch.x), batch.y)
+        weight = weight * batch.weight.to(losses.dtype)
+        paced = self._weights(losses.detach(), weight, batch.epoch)
         self.kept.index_copy_(0, batch.index, paced.unsqueeze(1).to(self.kept.dtype))
-        weight = batch.weight.to(losses.dtype) * paced
+        weight = weight * paced
         return weighted_mean(losses, weight), weight.sum() > 0
 
     @torch.no_grad()
-    def _weights(self, losses: Tensor, batch: Batch) -> Tensor:
-        now = quantile(losses, 1 - self.rate, batch.weight).to(self.threshold.dtype)
+    def _weights(self, losses: Tensor, weight: Tensor, epoch: Tensor) -> Tensor:
+        now = quantile(losses, 1 - self.rate, weight).to(self.threshold.dtype)
         followed = torch.where(self.started, torch.lerp(now, self.threshold, self.decay), now)
-        some = (batch.weight > 0).any()
+        some = (weight > 0).any()
         self.threshold.copy_(torch.where(some, followed, self.threshold))
         self.started.logical_or_(some)
         paced = self_paced_weights(losses, self.threshold.to(losses.dtype), self.lambda_2)
-        return torch.where(batch.epoch < self.burn_in, torch.ones_like(paced), paced)
+        return torch.where(epoch < self.burn_in, torch.ones_like(paced), paced)
 
     def predictor(self) -> tuple[nn.Module, Objective]:
         return self.network, self.objective

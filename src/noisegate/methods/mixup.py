@@ -48,8 +48,8 @@ class Mixing(PhaseModule):
         return share * own + (1 - share) * other
 
     def _mean_cost(self, outputs: Tensor, labels: Tensor, weight: Tensor) -> Tensor:
-        losses = self.objective(outputs, labels, reduction="none")
-        return weighted_mean(losses, weight.to(losses.dtype))
+        losses, weights = self.objective.weighed(outputs, labels)
+        return weighted_mean(losses, weights * weight.to(losses.dtype))
 
     def predictor(self) -> tuple[Prepared, Objective]:
         return self.network, self.objective

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from noisegate.errors import InputError
+from noisegate.errors import InputError, is_real
 from noisegate.noise.base import Labels, Matrix, Noise, check_rate, stream
 
 # Inputs are turned into float32 this many numbers at a time (64 MB).
@@ -53,8 +53,8 @@ class InstanceDependent(Noise):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "rate", check_rate(self.rate))
-        if not (math.isfinite(self.std) and self.std >= 0):
-            raise InputError(f"std must be a finite number of at least 0, got {self.std}")
+        if not (is_real(self.std) and self.std >= 0):
+            raise InputError(f"std must be a finite number of at least 0, got {self.std!r}")
         object.__setattr__(self, "std", float(self.std))
 
     def draw(self, y: Labels, x: npt.NDArray[Any] | None, n_classes: int, seed: int) -> Labels:
@@ -62,6 +62,8 @@ class InstanceDependent(Noise):
             raise InputError("expected inputs as an array of numbers (N, ...), at least two-dimensional")
         if n_classes == 1:
             raise InputError("with one class there is no other class to flip to")
+        if not len(y):
+            return y.copy()
         flat = x.reshape(len(x), -1)
         _check_finite(flat)
         rng = stream(seed)

@@ -71,10 +71,9 @@ def describe(clean: npt.ArrayLike, observed: npt.ArrayLike, n_classes: int | Non
       class 1: 2 labels, 0.00% wrong
       no examples of class 2
     """
-    if n_classes is None and np.size(clean) and np.size(observed):
-        n_classes = int(max(np.max(clean), np.max(observed))) + 1
     a, k = check_labels(clean, n_classes, "clean labels")
-    b, _ = check_labels(observed, k, "observed labels")
+    b, other = check_labels(observed, n_classes, "observed labels")
+    k = max(k, other)
     if len(a) != len(b):
         raise InputError(f"{len(a)} clean labels but {len(b)} observed labels")
     table = np.bincount(a * k + b, minlength=k * k).reshape(k, k)
@@ -92,7 +91,7 @@ def label_hash(labels: npt.ArrayLike) -> str:
     >>> label_hash([3, 1, 4])[:12]
     '2611ee156db4'
     """
-    checked, _ = check_labels(labels, 1 + int(np.max(labels)) if np.size(labels) else 1)
+    checked, _ = check_labels(labels, None if np.size(labels) else 1)
     return hashlib.sha256("".join(f"{label}\n" for label in checked.tolist()).encode()).hexdigest()
 
 

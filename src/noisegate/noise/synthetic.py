@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -178,7 +179,11 @@ class ClassDependent(Noise):
             if self.rates not in LEVELS:
                 raise UnknownNameError("noise level", self.rates, LEVELS)
             return
-        rates = tuple(check_rate(rate, f"rate of class {i}") for i, rate in enumerate(self.rates))
+        try:
+            given = list(self.rates)
+        except TypeError:
+            raise InputError(f"class-dependent noise needs one rate per class, got {self.rates!r}") from None
+        rates = tuple(check_rate(rate, f"rate of class {i}") for i, rate in enumerate(given))
         if not rates:
             raise InputError("class-dependent noise needs one rate per class, got none")
         object.__setattr__(self, "rates", rates)
@@ -256,10 +261,14 @@ def _redraw_matrix(rates: Matrix) -> Matrix:
     return np.diag(1.0 - rates) + rates[:, None] / len(rates)
 
 
+def _class_number(value: Any) -> int:
+    return int(value) if isinstance(value, str) else operator.index(value)
+
+
 def _check_mapping(mapping: Mapping[int, int]) -> dict[int, int]:
     # Keys may be strings: JSON has no other keys.
     try:
-        pairs = {int(source): int(target) for source, target in mapping.items()}
+        pairs = {_class_number(source): _class_number(target) for source, target in mapping.items()}
     except (AttributeError, TypeError, ValueError):
         raise InputError(
             f"mapping must be a dict of class numbers {{source: target}} or one of {', '.join(MAPPINGS)}"

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from noisegate.errors import InputError, UnknownNameError
+from noisegate.errors import InputError, UnknownNameError, is_real
 
 REDUCTIONS = ("mean", "sum", "none")
 # Where a batch is spread over processes: what makes the sum of one part's weights that of the whole batch.
@@ -90,14 +90,12 @@ class Objective(nn.Module, ABC):
         reduction: str = "mean",
     ) -> None:
         super().__init__()
-        if isinstance(n_classes, bool) or int(n_classes) != n_classes or n_classes < 2:
+        if not is_real(n_classes) or int(n_classes) != n_classes or n_classes < 2:
             raise InputError(f"n_classes must be a whole number of at least 2, got {n_classes!r}")
         if reduction not in REDUCTIONS:
             raise InputError(f"reduction must be one of {', '.join(REDUCTIONS)}, got {reduction!r}")
         if weight is not None:
-            weight = torch.as_tensor(weight, dtype=torch.get_default_dtype()).clone()
-            if weight.shape != (n_classes,) or not bool((weight >= 0).all()):
-                raise InputError(f"weight must hold {n_classes} numbers that are not negative")
+            weight = _class_weights(weight, n_classes)
         self.n_classes = int(n_classes)
         self.ignore_index = ignore_index
         self.reduction = reduction
@@ -147,18 +145,33 @@ class Objective(nn.Module, ABC):
         reduction = self.reduction if reduction is None else reduction
         if reduction not in REDUCTIONS:
             raise InputError(f"reduction must be one of {', '.join(REDUCTIONS)}, got {reduction!r}")
+        losses, weights = self.weighed(outputs, targets)
+        if reduction == "mean":
+            return weighted_mean(losses, weights)
+        losses = torch.where(weights != 0, losses * weights, losses.new_zeros(()))
+        return losses.sum() if reduction == "sum" else losses
+
+    def weighed(self, outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        """The cost of each label and what it weighs, apart, both `(B, ...)`; 0 is the weight of an ignored one.
+
+        The loss is their `weighted_mean`. A method that weighs or chooses labels multiplies the weights by its own.
+        """
+        if not isinstance(outputs, Tensor) or not isinstance(targets, Tensor):
+            given = type(targets if isinstance(outputs, Tensor) else outputs).__name__
+            raise InputError(f"outputs and targets must be tensors, got {given}")
         outputs = self.widened(outputs)
         with torch.autocast(outputs.device.type, enabled=False):
-            if targets.is_floating_point():
-                losses, weights = self._soft(outputs, targets)
-            else:
-                losses, weights = self._hard(outputs, targets)
-            if reduction == "mean":
-                return weighted_mean(losses, weights)
-            losses = torch.where(weights != 0, losses * weights, losses.new_zeros(()))
-            return losses.sum() if reduction == "sum" else losses
+            return (self._soft if targets.is_floating_point() else self._hard)(outputs, targets)
 
     def _hard(self, outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        labels, valid = self._labels(outputs, targets)
+        weights = valid.to(outputs.dtype)
+        if self.weight is not None:
+            weights = weights * self.weight.to(outputs.dtype)[labels]
+        return self.label_costs(outputs, labels), weights
+
+    def _labels(self, outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        """Checked labels `(B, ...)`, with class 0 in place of ignored ones, and which of them count."""
         if not self._fits(outputs, targets.shape):
             raise InputError(
                 f"targets of shape {tuple(targets.shape)} do not fit outputs of shape {tuple(outputs.shape)}"
@@ -168,10 +181,7 @@ class Objective(nn.Module, ABC):
         valid = targets != self.ignore_index
         labels = torch.where(valid, targets, torch.zeros_like(targets))
         self._check_labels(labels)
-        weights = valid.to(outputs.dtype)
-        if self.weight is not None:
-            weights = weights * self.weight.to(outputs.dtype)[labels]
-        return self.label_costs(outputs, labels), weights
+        return labels, valid
 
     def _check_labels(self, labels: Tensor) -> None:
         """Refuse labels outside 0..K-1 on the CPU; on a GPU the look at them would make the host wait."""
@@ -219,6 +229,8 @@ class Objective(nn.Module, ABC):
                 f"{type(self).__name__} for {self.n_classes} classes needs outputs of shape "
                 f"(B, {self.n_outputs}, ...), got {tuple(outputs.shape)}"
             )
+        if outputs.is_complex():
+            raise InputError(f"outputs must be real numbers, got {outputs.dtype}")
         return outputs if outputs.dtype in (torch.float32, torch.float64) else outputs.float()
 
     def split(self, outputs: Tensor) -> tuple[Tensor, ...]:
@@ -265,6 +277,16 @@ class Objective(nn.Module, ABC):
 
 
 _SHARED = ("weight", "ignore_index", "reduction")
+
+
+def _class_weights(weight: Any, n_classes: int) -> Tensor:
+    try:
+        found = torch.as_tensor(weight, dtype=torch.get_default_dtype()).clone()
+    except (TypeError, ValueError, RuntimeError):
+        found = torch.zeros(0)
+    if found.shape != (n_classes,) or not bool((found.isfinite() & (found >= 0)).all()):
+        raise InputError(f"weight must hold {n_classes} finite numbers that are not negative, got {weight!r}")
+    return found
 
 
 def _plain(value: Any) -> Any:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from noisegate.errors import InputError
+from noisegate.errors import InputError, is_real
 from noisegate.objectives.logistic_normal import full_quadratic
 
 
@@ -50,9 +50,9 @@ class LogisticNormalDistribution:
     ) -> None:
         if c is not None and (c.shape != mu.shape or isinstance(scale, Tensor)):
             raise InputError("c must have the shape of mu, and scale must be a number beside it")
-        if not (math.isfinite(temperature) and temperature > 0):
+        if not (is_real(temperature) and temperature > 0):
             raise InputError(f"temperature must be positive, got {temperature!r}")
-        if not isinstance(scale, Tensor) and not scale > 0:
+        if not isinstance(scale, Tensor) and not (is_real(scale) and scale > 0):
             raise InputError(f"scale must be positive, got {scale!r}")
         self.mu, self.c, self.scale, self.temperature = mu, c, scale, temperature
 
@@ -77,7 +77,9 @@ class LogisticNormalDistribution:
             parts = full_quadratic(flat, c, float(self.scale))
             quadratic, log_scale = (part.reshape(residual.shape[:-1]) for part in parts)
         else:
-            sigma = torch.as_tensor(self.scale, dtype=residual.dtype).expand_as(residual)
+            sigma = torch.as_tensor(self.scale, dtype=residual.dtype, device=residual.device).expand_as(
+                residual
+            )
             quadratic, log_scale = (residual / sigma).square().sum(-1), sigma.log().sum(-1)
         normal = -0.5 * quadratic - log_scale - 0.5 * d * math.log(2 * math.pi)
         return normal - points.log().sum(-1) + d * math.log(self.temperature)

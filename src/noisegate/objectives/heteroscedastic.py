@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from noisegate._fusing import fused
-from noisegate.errors import InputError
+from noisegate.errors import InputError, is_real
 from noisegate.objectives.base import Objective
 
 COVARIANCES = ("diagonal", "low-rank")
@@ -204,7 +204,13 @@ class LabelCost(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, mean: Tensor, scale: Tensor, factors: Tensor, labels: Tensor, points: Points | Strata, gradient: bool
+        ctx: Any,
+        mean: Tensor,
+        scale: Tensor,
+        factors: Tensor,
+        labels: Tensor,
+        points: Points | Strata,
+        gradient: bool,
     ) -> Tensor:
         # A compiler that gets tensors with a history warns that it looks at their .grad.
         mean, scale, factors = mean.detach(), scale.detach(), factors.detach()
@@ -430,11 +436,12 @@ class Heteroscedastic(Objective):
     mu and scale. There the difference of the two logits is one normal number whatever their covariance is, so
     "low-rank" adds nothing to the model and no outputs.
 
-    Samples are scrambled Sobol points under a random digital shift per call (with more than 128 dimensions in
-    evaluation, or 21,201 in training, points that are stratified in each of them alone). In training every row sees them with its own
-    random signs and rotation of the classes, which leaves p unbiased and the errors of the rows nearly
-    uncorrelated. `benchmarks/results/heteroscedastic.md` has the curve: several times fewer samples than
-    independent ones for the same error of the gradient, but no gain at temperature 0.1 with 100 classes.
+    Samples are scrambled Sobol points under a random digital shift per call. In training every row sees them with
+    its own random signs and rotation of the classes, which leaves p unbiased and the errors of the rows nearly
+    uncorrelated. Where K + R is above 128 in evaluation, or above 21,201 in training, points are stratified in
+    each dimension alone: of Sobol's some pairs would hang together. `benchmarks/results/heteroscedastic.md` has
+    the curve: several times fewer samples than independent ones for the same error of the gradient, but no gain at
+    temperature 0.1 with 100 classes.
 
     Cost: O(B S K) time; memory does not grow with S (chunks of at most 64 samples and 2 MiB on a CPU, of
     64 MiB on a GPU, or one sample of all rows if that is larger). The defaults at batch 128 take at best 10 ms
@@ -482,7 +489,7 @@ class Heteroscedastic(Objective):
         **shared: Any,
     ) -> None:
         super().__init__(n_classes, **shared)
-        if not (math.isfinite(temperature) and temperature > 0):
+        if not (is_real(temperature) and temperature > 0):
             raise InputError(f"temperature must be positive, got {temperature!r}")
         if covariance not in COVARIANCES:
             raise InputError(f"covariance must be one of {', '.join(COVARIANCES)}, got {covariance!r}")
@@ -629,5 +636,5 @@ def _rotation(roll: Tensor, n_classes: int) -> Tensor:
 
 
 def _check_count(name: str, value: int) -> None:
-    if isinstance(value, bool) or int(value) != value or not 1 <= value <= 2**_BITS:
+    if not is_real(value) or int(value) != value or not 1 <= value <= 2**_BITS:
         raise InputError(f"{name} must be a whole number from 1 to 2**{_BITS}, got {value!r}")

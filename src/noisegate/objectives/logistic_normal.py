@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
-from noisegate.errors import InputError
+from noisegate.errors import InputError, is_real
 from noisegate.objectives.base import Objective
 
 if TYPE_CHECKING:
@@ -177,11 +177,11 @@ class LogisticNormal(Objective):
         **shared: Any,
     ) -> None:
         super().__init__(n_classes, **shared)
-        if not (math.isfinite(temperature) and temperature > 0):
+        if not (is_real(temperature) and temperature > 0):
             raise InputError(f"temperature must be positive, got {temperature!r}")
-        if not (math.isfinite(min_scale) and min_scale > 0):
+        if not (is_real(min_scale) and min_scale > 0):
             raise InputError(f"min_scale (lambda) must be positive, got {min_scale!r}")
-        if not 0 < smoothing < 1:
+        if not (is_real(smoothing) and 0 < smoothing < 1):
             raise InputError(f"smoothing must lie in (0, 1), got {smoothing!r}")
         if covariance not in COVARIANCES:
             raise InputError(f"covariance must be one of {', '.join(COVARIANCES)}, got {covariance!r}")
@@ -233,7 +233,7 @@ class LogisticNormal(Objective):
         return self._nll(quadratic, log_scale, d).to(torch.promote_types(outputs.dtype, torch.float32))
 
     def label_term(self, outputs: Tensor, targets: Tensor, covariance: str = "learnt") -> Tensor:
-        """r' Sigma^-1 r of the given labels, `(B, ...)`: what figures 6 and 7 of the paper draw.
+        """r' Sigma^-1 r of the given labels, `(B, ...)`: what figures 6 and 7 of the paper draw; 0 of ignored ones.
 
         Parameters
         ----------
@@ -245,20 +245,24 @@ class LogisticNormal(Objective):
         if covariance not in ("learnt", "identity"):
             raise InputError(f"covariance must be 'learnt' or 'identity', got {covariance!r}")
         mu, *scale = self.split(outputs)
-        residual = residuals(mu, targets, self.target, self.n_classes)
-        return residual.square().sum(1) if covariance == "identity" else self._quadratic(residual, scale)[0]
+        labels, counted = self._labels(outputs, targets)
+        residual = residuals(mu, labels, self.target, self.n_classes)
+        terms = residual.square().sum(1) if covariance == "identity" else self._quadratic(residual, scale)[0]
+        return torch.where(counted, terms, terms.new_zeros(()))
 
     def distribution(self, outputs: Tensor) -> LogisticNormalDistribution:
-        """The predicted distribution over label distributions, for outputs `(B, n_outputs)`.
+        """The predicted distribution over label distributions: one for each row of outputs `(B, n_outputs, ...)`.
 
-        Its points have K + 1 parts with the dummy class, whose share is the last, and K without.
+        Its points have K + 1 parts with the dummy class, whose share is the last, and K without; the parts are the
+        last dimension, `(B, ..., parts)`.
         """
         from noisegate.objectives.distribution import LogisticNormalDistribution
 
         mu, *scale = self.split(outputs)
+        last = mu.movedim(1, -1)
         if self.covariance == "full":
-            return LogisticNormalDistribution(mu, scale[0], self.min_scale, self.temperature)
-        return LogisticNormalDistribution(mu, None, self._sigma(mu, scale), self.temperature)
+            return LogisticNormalDistribution(last, scale[0].movedim(1, -1), self.min_scale, self.temperature)
+        return LogisticNormalDistribution(last, None, self._sigma(mu, scale).movedim(1, -1), self.temperature)
 
     def _nll(self, quadratic: Tensor, log_scale: Tensor, d: int) -> Tensor:
         return 0.5 * quadratic + log_scale + 0.5 * d * math.log(2 * math.pi)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from noisegate.errors import InputError
+from noisegate.errors import InputError, is_real
 from noisegate.objectives.base import Objective
 
 KINDS = ("hard", "soft")
@@ -55,7 +55,7 @@ class GCE(Objective):
 
     def __init__(self, n_classes: int, q: float = 0.7, **shared: Any) -> None:
         super().__init__(n_classes, **shared)
-        if not 0 < q <= 1:
+        if not (is_real(q) and 0 < q <= 1):
             raise InputError(f"q must lie in (0, 1], got {q!r}; for q = 0 use CrossEntropy")
         self.q = q
 
@@ -192,9 +192,9 @@ class BiTempered(Objective):
 
     def __init__(self, n_classes: int, t1: float = 0.7, t2: float = 1.3, **shared: Any) -> None:
         super().__init__(n_classes, **shared)
-        if not 0 <= t1 <= 1:
+        if not (is_real(t1) and 0 <= t1 <= 1):
             raise InputError(f"t1 must lie in [0, 1], got {t1!r}")
-        if not t1 <= t2 <= MAX_T2:
+        if not (is_real(t2) and t1 <= t2 <= MAX_T2):
             raise InputError(f"t2 must lie in [t1, {MAX_T2:g}] = [{t1:g}, {MAX_T2:g}], got {t2!r}")
         self.t1, self.t2 = t1, t2
 
@@ -257,7 +257,7 @@ class NoiseAgainstNoise(Objective):
 
     def __init__(self, n_classes: int, sigma: float = 0.5, **shared: Any) -> None:
         super().__init__(n_classes, **shared)
-        if not (math.isfinite(sigma) and sigma >= 0):
+        if not (is_real(sigma) and sigma >= 0):
             raise InputError(f"sigma must be a finite number that is not negative, got {sigma!r}")
         self.sigma = sigma
 
@@ -308,7 +308,7 @@ class Bootstrap(Objective):
 
     def __init__(self, n_classes: int, beta: float = 0.8, kind: str = "hard", **shared: Any) -> None:
         super().__init__(n_classes, **shared)
-        if not 0 <= beta <= 1:
+        if not (is_real(beta) and 0 <= beta <= 1):
             raise InputError(f"beta must lie in [0, 1], got {beta!r}")
         if kind not in KINDS:
             raise InputError(f"kind must be one of {', '.join(KINDS)}, got {kind!r}")

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from noisegate.errors import InputError
+from noisegate.errors import InputError, is_real
 from noisegate.noise.base import check_matrix
 from noisegate.objectives.base import Objective
 from noisegate.objectives.cross_entropy import CrossEntropy
@@ -77,7 +77,7 @@ def inverse_transition(transition: Tensor, ridge: float = 0.0) -> Tensor:
     tensor([[ 5.5000, -4.5000],
             [-4.5000,  5.5000]], dtype=torch.float64)
     """
-    if not (math.isfinite(ridge) and ridge >= 0):
+    if not (is_real(ridge) and ridge >= 0):
         raise InputError(f"ridge must be a number that is not negative, got {ridge!r}")
     mixed = (transition + ridge * torch.eye(len(transition), dtype=transition.dtype)) / (1 + ridge)
     condition = float(np.linalg.cond(mixed.numpy()))
@@ -263,7 +263,7 @@ class LabelSmoothing(Objective):
 
     def __init__(self, n_classes: int, alpha: float = 0.1, **shared: Any) -> None:
         super().__init__(n_classes, **shared)
-        if not 0 <= alpha <= 1:
+        if not (is_real(alpha) and 0 <= alpha <= 1):
             raise InputError(f"alpha must lie in [0, 1], got {alpha!r}")
         self.alpha = alpha
 
