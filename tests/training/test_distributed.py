@@ -3,6 +3,7 @@
 import importlib
 import json
 import os
+import signal
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -45,6 +46,10 @@ def outcome(call):
         return call()
     except (NoisegateError, KeyboardInterrupt) as error:
         return type(error).__name__, str(error)
+
+
+def killed():
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 class Stop:
@@ -125,7 +130,10 @@ def calls_for(file, folder):
         "diverged": partial(call, method="ce", recipe=RECIPE | {"optimizer": "sgd", "lr": 1e38}),
         "odd batch": partial(call, method="ce", recipe=RECIPE | {"batch_size": 15}),
         "odd rows": partial(train, few, "ce", "linear", RECIPE | {"batch_size": 64}, device="cpu"),
-        "dividemix": partial(call, method="dividemix"),
+        "one row": partial(train, few, "ce", "linear", RECIPE | {"batch_size": 1}, device="cpu"),
+        "dividemix": partial(call, method="dividemix", on_epoch=file.Stop(1)),
+        "peers": partial(call, method=ng.methods.get("co-teaching", variant="code"), on_epoch=file.Stop(1)),
+        "revision": partial(call, method=ng.methods.get("t-revision", variant="code"), on_epoch=file.Stop(1)),
     }
 
 
@@ -228,14 +236,22 @@ def test_an_update_is_skipped_only_where_every_process_skips_it(two):
     [
         ("diverged", "DivergedError", "training diverged"),
         ("odd batch", "InputError", "a batch of 15 rows cannot be split evenly over 2 processes"),
-        ("odd rows", "InputError", "a batch of 21 rows"),
+        ("one row", "InputError", "a batch of 1 rows"),
+        # Before anything is trained.
         ("dividemix", "InputError", "several processes cannot do dividemix"),
+        ("peers", "InputError", "several processes cannot do co-teaching with variant='code'"),
+        ("revision", "InputError", "several processes cannot do t-revision with variant='code'"),
     ],
 )
 def test_all_processes_refuse_alike(two, name, kind, words):
     assert two[0][name] == two[1][name]
     assert two[0][name][0] == kind
     assert words in two[0][name][1]
+
+
+def test_of_fewer_rows_than_a_batch_an_even_number_is_taken(two):
+    assert torch.equal(*(weights(outcomes["odd rows"]) for outcomes in two))
+    assert len(two[0]["odd rows"].history[0]) == RECIPE["epochs"]
 
 
 def test_divergence_is_found_at_the_same_step(calls, two):
@@ -272,6 +288,20 @@ def test_torchrun_writes_the_model_that_launched_processes_write(tmp_path):
     assert joined["metrics"]["test_accuracy"] > 0.5
     assert joined["metrics"] == pytest.approx(launched["metrics"], rel=1e-5)
     assert len(list((tmp_path / "b").glob("weights-*"))) == 1
+
+
+def test_a_killed_process_is_called_killed(file):
+    with pytest.raises(
+        RuntimeError, match="process [01] of 2 was killed by signal 9; perhaps memory ran out"
+    ):
+        distributed.launch(file.killed, 2, device="cpu")
+
+
+def test_a_torch_without_distributed_trains_and_leaves(monkeypatch):
+    monkeypatch.setattr(torch.distributed, "is_available", lambda: False)
+    monkeypatch.delattr(torch.distributed, "is_initialized")
+    assert distributed.world() == World()
+    distributed.leave_together()
 
 
 def test_more_devices_than_gpus_are_refused(monkeypatch):

@@ -11,7 +11,7 @@ import noisegate as ng
 from noisegate.data.loader import Rows
 from noisegate.evaluation.metrics import row_scores, summary, summary_of
 from noisegate.networks.prepare import Prepared
-from noisegate.training import capture
+from noisegate.training import capture, trainer
 from noisegate.training import job as job_module
 from noisegate.training.capture import Lane, Reading, compiled_networks, compiling_pays, on_host
 from noisegate.training.job import Passes, given_labels, predict, read_given
@@ -243,3 +243,87 @@ def test_a_forward_of_a_networks_own_comes_back(monkeypatch):
     with compiled_networks(prepared):
         torch.testing.assert_close(prepared(x), wanted)
     torch.testing.assert_close(prepared(x), wanted)
+
+
+class Replayed:
+    """In place of a CUDA graph: a function that is called again; the making of one may fail."""
+
+    made, fails_at = 0, None
+
+    def __init__(self, function, pool):
+        Replayed.made += 1
+        if Replayed.made == Replayed.fails_at:
+            raise AssertionError  # without a word, as others' code may have it
+        self.function = function
+
+    def __call__(self):
+        self.function()
+
+
+@pytest.fixture
+def pretended(monkeypatch):
+    """Captured steps and looks on a CPU, by functions in place of graphs; the number of the one that fails."""
+
+    def pretend(fails_at=None):
+        monkeypatch.setattr(Replayed, "made", 0)
+        monkeypatch.setattr(Replayed, "fails_at", fails_at)
+        monkeypatch.setattr(Lane, "choices", lambda *_: ("captured", "eager"))
+        monkeypatch.setattr(capture, "_make_room", lambda device: None)
+        monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: None)
+        for module in (capture, trainer):
+            monkeypatch.setattr(module, "Graph", Replayed)
+            monkeypatch.setattr(module, "no_waiting", contextlib.nullcontext)
+
+    return pretend
+
+
+def trained(data):
+    """What a run leaves, without its times."""
+    recipe = {"epochs": 3, "batch_size": 10, "lr": 0.01, "ema": 0.9, "keep": "ema"}
+    fitted = ng.train(data, "elr", "mlp-8", recipe, device="cpu")
+    history = [{k: v for k, v in e.items() if "seconds" not in k} for e in fitted.history[0]]
+    return history, nn.utils.parameters_to_vector(fitted.network.parameters()).tolist()
+
+
+def test_captured_programs_do_what_eager_ones_do(data, pretended, caplog):
+    eager = trained(data)
+    pretended()
+    assert trained(data) == eager
+    # The step, a batch of each of three passes, and the numbers.
+    assert Replayed.made == 5
+    assert not caplog.records
+
+
+@pytest.mark.parametrize(
+    ("fails_at", "line"),
+    [
+        (1, "phase 'training' runs eager, not captured, because AssertionError"),
+        (2, "training eagerly from here on, because capture failed (AssertionError)"),
+        (5, "training eagerly from here on, because capture failed (AssertionError)"),
+    ],
+)
+def test_what_cannot_be_captured_runs_eagerly_and_says_so(data, pretended, caplog, fails_at, line):
+    eager = trained(data)
+    pretended(fails_at)
+    assert trained(data) == eager
+    assert [record.message for record in caplog.records] == [line]
+    assert Replayed.made == fails_at  # it is not tried again
+
+
+def test_looks_that_would_wait_are_not_captured(data, pretended, caplog, monkeypatch):
+    eager = trained(data)
+    pretended()
+
+    @contextlib.contextmanager
+    def waits():
+        raise RuntimeError("called a synchronizing CUDA operation\nat some place")
+        yield
+
+    monkeypatch.setattr(trainer, "no_waiting", waits)
+    assert trained(data) == eager
+    (record,) = caplog.records
+    assert record.message.startswith(
+        "evaluating eagerly, because it cannot be captured (RuntimeError: called a sync"
+    )
+    assert "at some place" not in record.message
+    assert Replayed.made == 1  # the step is

@@ -79,13 +79,13 @@ class Rows:
 
     def batches(self, order: Tensor, batch_size: int) -> Iterator[tuple[Tensor, Tensor | None]]:
         """Cut `order` into batches: (index, x), where x is None for resident rows: the step gathers it."""
+        # One copy to the device for all batches: a copy for each would be a wait for each.
         if self.resident:
-            # One copy to the device for all batches: a copy for each would be a wait for each.
             yield from ((index, None) for index in order.to(self.device).split(batch_size))
             return
-        indices = order.split(batch_size)
-        for index, x in zip(indices, self.stream(indices), strict=True):
-            yield index.to(self.device), x.to(self.device, non_blocking=True)
+        indices = order.to(self.device).split(batch_size)
+        for index, x in zip(indices, self.stream(order.split(batch_size)), strict=True):
+            yield index, x.to(self.device, non_blocking=True)
 
     def stream(self, indices: Sequence[Tensor]) -> Iterator[Tensor]:
         """The inputs of batch after batch on the host, in pinned memory where the device is a GPU.

@@ -161,6 +161,13 @@ class Method(ABC):
         replays it.
         """
 
+    def why_one_process(self) -> str | None:
+        """Why a run cannot be spread over several processes; None if it can.
+
+        It can where the loss of a batch is a sum of `weighted_mean`s over its rows.
+        """
+        return None
+
     @property
     def title(self) -> str:
         """What progress calls it."""

@@ -169,6 +169,11 @@ class CoTeaching(Method):
     folds: int = 3
     variant: str = "paper"
 
+    def why_one_process(self) -> str | None:
+        if self.variant != "code":
+            return None
+        return "co-teaching with variant='code': it divides by the number of kept labels once more"
+
     def phases(self, job: Job) -> Phases:
         check_count("gradual", self.gradual, 1)
         check_count("folds", self.folds, 2)

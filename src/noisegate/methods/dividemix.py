@@ -266,6 +266,9 @@ class DivideMix(Method):
     n_views: int = 2
     confidence_penalty: bool = False
 
+    def why_one_process(self) -> str | None:
+        return "dividemix: its penalty is a function of the mean prediction over the batch"
+
     def phases(self, job: Job) -> Phases:
         self._check()
         first, second = self._recipes(job)

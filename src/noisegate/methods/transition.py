@@ -395,6 +395,11 @@ class TRevision(TransitionMethod):
         check_number("revision_lr", self.revision_lr, 1e-30)
         check_choice("variant", self.variant, ("paper", "code"))
 
+    def why_one_process(self) -> str | None:
+        if self.variant != "code":
+            return None
+        return "t-revision with variant='code': its weights depend on the place of a row in the batch"
+
     def phases(self, job: Job) -> Phases:
         whole = length_in_epochs(job.recipe, len(job.train))
         found = yield from self._estimate(job, epochs=self.warmup or min(REVISION_WARMUP, whole), keep="best")

@@ -39,6 +39,15 @@ class CaptureError(RuntimeError):
     """A step cannot be captured; the message says why."""
 
 
+def first_line(error: BaseException) -> str:
+    """What went wrong, in one line.
+
+    >>> first_line(ValueError("no\\nway")), first_line(AssertionError())
+    ('ValueError: no', 'AssertionError')
+    """
+    return ": ".join([type(error).__name__, *str(error).strip().splitlines()[:1]])
+
+
 class Pending:
     """Work that a GPU was given; nothing here makes the host wait unless it asks to."""
 
@@ -146,7 +155,8 @@ class Lane:
         if self.stream is None or self.execution == "eager":
             return ("eager",)
         if distributed.world().several:
-            log.warning("training eagerly, because the run is spread over several processes")
+            if distributed.world().first:
+                log.warning("training eagerly, because the run is spread over several processes")
             self.execution = "eager"
             return ("eager",)
         compiled = self.execution == "compiled" or (
@@ -237,13 +247,22 @@ class Graph:
             try:
                 function()
             except BaseException:
-                with contextlib.suppress(RuntimeError):
-                    self._graph.capture_end()
+                self._give_up(pool)
                 raise
             self._graph.capture_end()
         finally:
             if collecting:
                 gc.enable()
+
+    def _give_up(self, pool: Any) -> None:
+        """End a capture that failed. Torch then raises before it has let go of the memory pool."""
+        try:
+            self._graph.capture_end()
+        except RuntimeError:
+            device = torch.cuda.current_device()
+            with contextlib.suppress(RuntimeError, AttributeError):
+                torch._C._cuda_endAllocateToPool(device, pool)
+                torch._C._cuda_releasePool(device, pool)
 
     def __call__(self) -> None:
         self._graph.replay()
@@ -303,7 +322,7 @@ def captured_step(
         # The state object may still believe that it is being captured.
         random.renew(drawn)
         rolled_back(tensors, before)
-        raise CaptureError(f"{type(error).__name__}: {str(error).strip().splitlines()[0]}") from error
+        raise CaptureError(first_line(error)) from error
 
 
 @torch.no_grad()

@@ -10,7 +10,7 @@ What adds up over processes, and what is each process's own:
 
 - `weighted_mean` divides by the weights of the whole batch, so the losses of the parts add up to the loss of the
   batch; gradients are added before they are clipped. A loss must be a sum of such means: a term that is something
-  else would count W times. The methods that have one are refused (`refuse_what_does_not_add_up`).
+  else would count W times. A method that has one says so (`Method.why_one_process`) and is refused.
 - Small-loss selection (co-teaching, causalnl) happens within each process's part: of each of the W parts the share
   R(e) with the smallest losses is kept, in place of the share R(e) of the whole batch. Where the losses are spread
   evenly that is nearly the same; the smaller the parts, the more it differs (of 8 rows, R(e) = 0.8 keeps 6, not
@@ -19,6 +19,7 @@ What adds up over processes, and what is each process's own:
 - Random numbers that decide the order, and all that is drawn between epochs and phases, are the same everywhere.
   Augmentation, dropout and Monte-Carlo samples are drawn by each process for its rows, from seed, phase, epoch and
   the number of the process.
+- A phase with fewer rows than a batch takes one batch of all of them, less what cannot be split evenly.
 - Batch normalisation sees one part, so it depends on W. Its running statistics, and every other buffer, are those
   of the first process from the end of an epoch on.
 - State for every row (`Job.per_example`) is written by the process that saw the row; at the end of an epoch it is
@@ -47,6 +48,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from noisegate._processes import how_it_ended, no_interrupt
 from noisegate.errors import InputError
 from noisegate.objectives.base import added_up
 from noisegate.training.randomness import RandomState
@@ -54,11 +56,6 @@ from noisegate.training.randomness import RandomState
 T = TypeVar("T")
 #: What torchrun tells its processes.
 ENVIRONMENT = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
-#: Phase modules by name whose loss is no sum of weighted means over rows, and what it is about them.
-NOT_A_SUM = {
-    "Dividing": "dividemix: its penalty is a function of the mean prediction over the batch",
-    "RevisedAsCode": "t-revision with variant='code': its weights depend on the place of a row in the batch",
-}
 # Long enough for the first process to write a checkpoint or evaluate alone on a slow disk.
 TIMEOUT = datetime.timedelta(minutes=30)
 
@@ -101,15 +98,6 @@ def world() -> World:
     if not (dist.is_available() and dist.is_initialized()):
         return World()
     return World(dist.get_rank(), dist.get_world_size())
-
-
-def refuse_what_does_not_add_up(module: nn.Module) -> None:
-    """Refuse a phase's module whose loss over a batch is not the sum of what its parts give."""
-    why = NOT_A_SUM.get(type(module).__name__)
-    if type(module).__name__ == "Peers" and getattr(module, "variant", None) == "code":
-        why = "co-teaching with variant='code': it divides by the number of kept labels once more"
-    if why is not None:
-        raise InputError(f"a run on several processes cannot do {why}; train it in one process")
 
 
 # -- a step ----------------------------------------------------------------------------------------
@@ -233,7 +221,7 @@ def from_environment(device: str | torch.device = "auto") -> World:
 
 def leave_together() -> None:
     """Leave the others at the end of the work; nobody goes while another one still needs it."""
-    if dist.is_initialized():
+    if dist.is_available() and dist.is_initialized():
         dist.barrier()
         _leave()
 
@@ -260,7 +248,7 @@ def _join(rank: int, size: int, local: int, device: str | torch.device, store: A
 
 
 def _leave() -> None:
-    if dist.is_initialized():
+    if dist.is_available() and dist.is_initialized():
         dist.destroy_process_group()
 
 
@@ -316,12 +304,13 @@ def launch(function: Callable[..., T], n: int, *args: Any, device: str | torch.d
             process = context.Process(
                 target=_process, args=(payload, rank, n, store.port, theirs), daemon=True
             )
-            process.start()
+            with no_interrupt():
+                process.start()
             # Once the child is the only one to hold its end, its death closes the pipe.
             theirs.close()
             processes.append(process)
             pipes.append(ours)
-        return _collect(pipes)
+        return _collect(pipes, processes)
     finally:
         for process in processes:
             process.terminate()
@@ -332,7 +321,7 @@ def launch(function: Callable[..., T], n: int, *args: Any, device: str | torch.d
                 process.join()
 
 
-def _collect(pipes: list[Any]) -> list[Any]:
+def _collect(pipes: list[Any], processes: list[Any]) -> list[Any]:
     results: dict[int, Any] = {}
     while len(results) < len(pipes):
         errors: list[Exception] = []
@@ -342,7 +331,7 @@ def _collect(pipes: list[Any]) -> list[Any]:
                 fine, results[rank] = pickle.loads(pipe.recv_bytes())  # type: ignore[union-attr]
             except EOFError:
                 fine = True
-                errors.append(RuntimeError(f"process {rank} of {len(pipes)} ended without a result"))
+                errors.append(RuntimeError(f"process {rank} of {len(pipes)} {how_it_ended(processes[rank])}"))
             if not fine:
                 errors.append(_unpacked(results[rank]))
         if errors:

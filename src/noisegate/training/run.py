@@ -169,6 +169,9 @@ class Run:
                 )
             data = from_arrays(*data)
         self.method = methods.get(method)
+        why = self.method.why_one_process() if distributed.world().several else None
+        if why is not None:
+            raise InputError(f"a run on several processes cannot do {why}; train it in one process")
         ready = resolve_recipe(recipe, len(data.train), data.input_shape)
         if data.validation is None and (ready.needs_validation or self.method.needs_validation):
             if sample_weight is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 import math
 import time
@@ -29,7 +30,9 @@ from noisegate.training.capture import (
     Reading,
     captured_step,
     compiled_networks,
+    first_line,
     log,
+    no_waiting,
     on_host,
     packed,
 )
@@ -102,6 +105,9 @@ class PhaseRun:
             torch.arange(len(job.train)) if phase.rows is None else distributed.from_first(phase.rows.cpu())
         )
         self.rows, self.batch_size = rows, min(self.recipe.batch_size, len(rows))
+        if self.world.size <= len(rows) < self.recipe.batch_size:
+            # Of fewer rows than a batch (a small fold, say) processes take as many as they can share evenly.
+            self.batch_size -= self.batch_size % self.world.size
         self.part = self.world.part(self.batch_size)
         self._start_alike()
         self.steps_per_epoch = len(rows) // self.batch_size
@@ -145,7 +151,6 @@ class PhaseRun:
         """In a run on several processes: the first one's weights, and the names of the state of single rows."""
         self.per_example: set[str] = set()
         if self.world.several:
-            distributed.refuse_what_does_not_add_up(self.module)
             distributed.broadcast([*self.module.parameters(), *self.module.buffers()])
             named = self.module.named_buffers()
             self.per_example = {name for name, buffer in named if self.job.is_per_example(buffer)}
@@ -489,7 +494,7 @@ class CapturedProgram(Program):
 
     def __init__(self, run: PhaseRun, lane: Lane, compiled: bool) -> None:
         super().__init__(run)
-        rows, self._pool = run.job.train, torch.cuda.graph_pool_handle()
+        rows, self._pool, self._random = run.job.train, torch.cuda.graph_pool_handle(), lane.random
         self._x: Tensor | None = None
         if not rows.resident:
             dtype = rows.read(run.rows[:1]).dtype
@@ -532,10 +537,20 @@ class CapturedProgram(Program):
         if not all(each is None or each.resident for each in rows):
             return None
         try:
-            return CapturedLook(self.run, due, Passes(*first, mode="once"), self._pool)
+            look = CapturedLook(self.run, due, Passes(*first, mode="once"))
         except Exception as error:
-            log.warning("evaluating eagerly, because capture failed (%s)", str(error).strip().splitlines()[0])
+            log.warning("evaluating eagerly, because it cannot be captured (%s)", first_line(error))
             return None
+        drawn = self._random.save()
+        try:
+            look.capture(self._pool)
+        except Exception as error:
+            # The random state may still believe that it is being captured, and the step's graph draws from it.
+            self._random.renew(drawn)
+            self.run.program = Program(self.run)
+            log.warning("training eagerly from here on, because capture failed (%s)", first_line(error))
+            return None
+        return look
 
 
 class CapturedLook:
@@ -547,21 +562,26 @@ class CapturedLook:
     due : bool
         With evidence.
     passes : Passes
-        Fresh, in mode "once".
-    pool : memory pool
+        Fresh, in mode "once". They are tried out when this is made; `capture` comes next.
     """
 
-    def __init__(self, run: PhaseRun, due: bool, passes: Passes, pool: Any) -> None:
-        self._run, self._passes = run, passes
+    def __init__(self, run: PhaseRun, due: bool, passes: Passes) -> None:
+        self._run, self._due, self._passes = run, due, passes
         with passes.evaluating():
-            names = tuple(run.numbers(passes, due))
+            self._names = tuple(run.numbers(passes, due))
+            with no_waiting():
+                run.numbers(passes, due)
+        self._vector = torch.zeros(len(self._names), dtype=torch.float64, device=run.job.device)
+
+    def capture(self, pool: Any) -> None:
+        """Make the graphs, in this memory pool."""
+        run, passes = self._run, self._passes
+        with passes.evaluating():
             for each in passes.named.values():
                 each.rewind()
                 each.replay = Graph(each.batch, pool)
             passes.mode = "stored"
-            self._vector = torch.zeros(len(names), dtype=torch.float64, device=run.job.device)
-            self._reduce = Graph(lambda: self._store(run.numbers(passes, due)), pool)
-        self._names = names
+            self._reduce = Graph(lambda: self._store(run.numbers(passes, self._due)), pool)
 
     def _store(self, numbers: dict[str, Tensor]) -> None:
         self._vector.copy_(packed(numbers, self._vector.device))
@@ -720,14 +740,18 @@ class Training:
             self.histories.append(result)
             number += 1
         self.close()
-        self.lane.close()
 
     def close(self) -> None:
-        """Wait until the last checkpoint is on disk."""
-        self._written()
-        if self._writer is not None:
-            self._writer.shutdown()
-            self._writer = None
+        """Wait until the last checkpoint is on disk; what the caller's stream gets next comes after this run."""
+        try:
+            # Where the GPU is lost already, that is not what the caller should hear of.
+            with contextlib.suppress(RuntimeError):
+                self.lane.close()
+            self._written()
+        finally:
+            if self._writer is not None:
+                self._writer.shutdown()
+                self._writer = None
 
     @contextlib.contextmanager
     def _seeded(self, *key: int | str) -> Iterator[None]:
@@ -762,8 +786,8 @@ class Training:
         with self.lane.active():
             history = run.finish()
             if self.folder:
-                self._written()
-                self.folder.finish_phase(number, {"module": phase.module.state_dict(), "history": history})
+                state = {"module": phase.module.state_dict(), "history": history}
+                self._store(state, functools.partial(self.folder.finish_phase, number))
         return history
 
     def _epoch(self, run: PhaseRun) -> Generator[Pending | None, None, Epoch]:
@@ -777,7 +801,7 @@ class Training:
             raise
         if self.folder and time.monotonic() - self._saved >= CHECKPOINT_SECONDS:
             with self.lane.active():
-                self._save(self.folder, run)
+                self._store(run.state(), functools.partial(self.folder.save_current, run.number))
             self._saved = time.monotonic()
         return Epoch(run.number, run.phase.name, run.epoch, run.n_epochs, metrics)
 
@@ -795,20 +819,20 @@ class Training:
                     return stop.value
             yield pending
 
-    def _save(self, folder: RunFolder, run: PhaseRun) -> None:
-        """Write a checkpoint; on a GPU a thread does it, once the copies have arrived in pinned memory."""
+    def _store(self, state: dict[str, Any], write: Callable[[dict[str, Any]], None]) -> None:
+        """Write a state; on a GPU a thread does it, once the copies have arrived in pinned memory."""
         if self.lane.stream is None:
-            folder.save_current(run.number, run.state())
+            write(state)
             return
         self._written()
-        state, number, arrived = on_host(run.state()), run.number, Pending(self.job.device)
+        copied, arrived = on_host(state), Pending(self.job.device)
 
-        def write() -> None:
+        def later() -> None:
             arrived.wait()
-            folder.save_current(number, state)
+            write(copied)
 
         self._writer = self._writer or ThreadPoolExecutor(max_workers=1)
-        self._writing = self._writer.submit(write)
+        self._writing = self._writer.submit(later)
 
     def _written(self) -> None:
         if self._writing is not None:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -80,6 +81,23 @@ def test_a_killed_process_is_told_and_the_others_go_on(context):
     assert results.store.status(victim) == "crashed"
     # Closing the engine ended the others at once.
     assert not _alive(results)
+
+
+def test_a_process_that_dies_with_nothing_to_do_is_replaced(context):
+    results = Results(one_row(TINY, 4), Store(context.out))
+    events = build("local", workers=2).run(results.planned(), context)
+    ended = []
+    for event in events:
+        if event.final:
+            ended.append(event)
+            if len(ended) == 2:
+                for child in multiprocessing.active_children():
+                    child.kill()
+                    child.join()
+    # A run that was under way when its process died is told; none of the others is lost, and the study goes on.
+    assert sorted(event.run.seed for event in ended) == [0, 1, 2, 3]
+    assert {event.kind for event in ended} <= {"finished", "crashed"}
+    assert ended[-1].kind == "finished"
 
 
 def _holder(folder):

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import math
 import multiprocessing
 import os
 import signal
-import threading
 import time
 from collections import deque
 from collections.abc import Generator, Iterator, Sequence
 from multiprocessing.connection import Connection, wait
 
+from noisegate._processes import how_it_ended, no_interrupt
 from noisegate.errors import InputError, NoisegateError, UnknownNameError
 from noisegate.studies import memory
 from noisegate.studies.engines.base import Context, Engine
@@ -179,19 +178,6 @@ class _SideBySide:
         return failed(settings, self.store, error)
 
 
-@contextlib.contextmanager
-def _no_interrupt() -> Iterator[None]:
-    """A process that is started here ignores Ctrl-C from its first moment on: the parent decides what it means."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
-
-
 class _Worker:
     """A process that does one run at a time, and what it is doing."""
 
@@ -200,15 +186,25 @@ class _Worker:
         self.pipe, theirs = spawn.Pipe()
         arguments = (theirs, context, threads, os.getpid())
         self.process = spawn.Process(target=_work, args=arguments, daemon=True)
-        with _no_interrupt():
+        with no_interrupt():
             self.process.start()
         theirs.close()
         self.doing: RunSettings | None = None
         self.began = False
 
-    def give(self, settings: RunSettings) -> None:
+    @property
+    def lost(self) -> bool:
+        """Whether it has died while it had nothing to do."""
+        return self.doing is None and not self.process.is_alive()
+
+    def give(self, settings: RunSettings) -> bool:
+        """Hand it a run; False if nobody is there any more."""
+        try:
+            self.pipe.send(settings)
+        except OSError:
+            return False
         self.doing = settings
-        self.pipe.send(settings)
+        return True
 
     def stop(self) -> None:
         self.pipe.close()
@@ -233,12 +229,16 @@ class _Pool:
         workers: list[_Worker] = []
         try:
             while queue or any(worker.doing for worker in workers):
+                for worker in [each for each in workers if each.lost]:
+                    worker.stop()
+                    workers.remove(worker)
                 idle = [worker for worker in workers if worker.doing is None]
                 while queue and (idle or len(workers) < self.width):
                     worker = idle.pop() if idle else _Worker(self.context, self.threads)
                     if worker not in workers:
                         workers.append(worker)
-                    worker.give(queue.popleft())
+                    if worker.give(queue[0]):
+                        queue.popleft()
                 yield from self._listen(workers)
         finally:
             for worker in workers:
@@ -266,13 +266,10 @@ class _Pool:
             yield message
 
     def _died(self, worker: _Worker) -> Event:
-        worker.process.join(timeout=5)
-        settings, code = worker.doing, worker.process.exitcode
+        settings, how = worker.doing, how_it_ended(worker.process)
         worker.doing = None
         worker.stop()
-        how = f"was killed by signal {-code}" if code is not None and code < 0 else f"ended with code {code}"
-        hint = "; perhaps memory ran out: try fewer --workers" if code == -signal.SIGKILL else ""
-        message = f"the process of this run {how}{hint}"
+        message = f"the process of this run {how}{': try fewer --workers' if 'memory' in how else ''}"
         self.store.fail(settings, "crashed", message)  # type: ignore[arg-type]
         return Event("crashed", settings, message)  # type: ignore[arg-type]
 
