@@ -177,7 +177,7 @@ def test_a_report_tells_the_failures(run, call, out):
         (["run", "demo", "--set", "noise.rate=1.5"], "1.5"),
         (["run", "demo", "--set", "network=foo"], "unknown network 'foo'"),
         (["run", "demo", "--set", "params.temperature=-1"], "-1"),
-        (["run", "demo", "--set", "params.temperature=abc"], "ln"),
+        (["run", "demo", "--set", "params.temperature=abc"], "temperature must be positive, got 'abc'"),
         (["run", "demo", "--set", "balanced=maybe"], "balanced must be true or false"),
         (["run", "demo", "--set", "evaluate_every=-1"], "at least 0"),
     ],

@@ -79,11 +79,12 @@ class Rows:
 
     def batches(self, order: Tensor, batch_size: int) -> Iterator[tuple[Tensor, Tensor | None]]:
         """Cut `order` into batches: (index, x), where x is None for resident rows: the step gathers it."""
-        # One copy to the device for all batches: a copy for each would be a wait for each.
+        # One copy to the device for all batches, out of pinned memory: from elsewhere each copy would be a wait.
+        sent = order.pin_memory() if self.device.type == "cuda" and not order.is_cuda else order
+        indices = sent.to(self.device, non_blocking=True).split(batch_size)
         if self.resident:
-            yield from ((index, None) for index in order.to(self.device).split(batch_size))
+            yield from ((index, None) for index in indices)
             return
-        indices = order.to(self.device).split(batch_size)
         for index, x in zip(indices, self.stream(order.split(batch_size)), strict=True):
             yield index, x.to(self.device, non_blocking=True)
 
