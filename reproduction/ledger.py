@@ -119,8 +119,11 @@ def _groups(store: Store) -> dict[str, list[str]]:
         result = store.result(path.name)
         if path.name in places:
             groups[places[path.name]].append(path.name)
-        elif result is not None:
-            kind = result.settings["data"]["name"], result.settings["method"]["name"]
+        else:
+            settings = (store.failure(path.name) or {}).get("settings") if result is None else result.settings
+            if not settings:
+                continue  # begun, not ended
+            kind = settings["data"]["name"], settings["method"]["name"]
             groups[f"{by_method.get(kind, '-'.join(kind))}-changed"].append(path.name)
     return dict(groups)
 

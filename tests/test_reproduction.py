@@ -94,6 +94,17 @@ def test_a_run_with_a_changed_setting_is_kept_apart(ledger, unpacked, tmp_path):
     assert Store(tmp_path / "back").result(target.name).metrics == result.metrics
 
 
+def test_failed_runs_are_packed_too(ledger, tmp_path):
+    store = Store(tmp_path / "own")
+    plain = ledger.catalogue.get("ln-table1-mnist").cells[0].settings
+    for run in (plain, plain.replace(recipe={**plain.recipe, "lr": 0.5})):
+        store.fail(run, "diverged", "at step 7")
+    assert ledger.pack(store.folder, tmp_path / "archives") == {
+        "ln-table1-mnist-ce": 1,
+        "ln-table1-mnist-ce-changed": 1,
+    }
+
+
 def test_jumps_of_the_loss_are_listed_run_by_run(ledger):
     lines = list(ledger.jumps("ln-table1-mnist-ln-changed"))
     assert lines == sorted(lines)

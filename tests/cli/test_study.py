@@ -122,9 +122,11 @@ def test_a_report_is_redrawn_without_training(run, call, out, monkeypatch):
 
 
 def test_changes_are_told_in_the_report(run, out):
-    run("--set", "recipe.epochs=1")
-    text = (out / "reports" / "demo-smoke" / "report.md").read_text()
-    assert "recipe.epochs" in text
+    code, output, errors = run("--set", "recipe.epochs=1")
+    assert code == 0, errors
+    assert "demo with recipe.epochs = 1:" in output
+    (page,) = out.glob("reports/demo-smoke-set-recipe.epochs-1-*/report.md")
+    assert "recipe.epochs" in page.read_text()
 
 
 def test_damaged_results_are_named_and_done_again(run, out):
@@ -178,6 +180,10 @@ def test_a_report_tells_the_failures(run, call, out):
         (["run", "demo", "--set", "network=foo"], "unknown network 'foo'"),
         (["run", "demo", "--set", "params.temperature=-1"], "-1"),
         (["run", "demo", "--set", "params.temperature=abc"], "temperature must be positive, got 'abc'"),
+        (
+            ["run", "demo", "--columns", "symmetric-0", "--set", "noise.rate=0.3"],
+            "noise.rate changes nothing",
+        ),
         (["run", "demo", "--set", "balanced=maybe"], "balanced must be true or false"),
         (["run", "demo", "--set", "evaluate_every=-1"], "at least 0"),
     ],
@@ -229,8 +235,9 @@ def test_ctrl_c_stops_every_process_and_the_same_command_goes_on(out):
             study.kill()
     assert study.returncode == 130
     # What was asked for is known to a report at once.
-    stored = json.loads((out / "reports" / "demo-smoke" / "choice.json").read_text())
-    assert (stored["seeds"], stored["changes"]) == (2, {"recipe.epochs": 3000})
+    (choice,) = out.glob("reports/demo-smoke-set-*/choice.json")
+    stored = json.loads(choice.read_text())
+    assert (stored["study"], stored["seeds"], stored["changes"]) == ("demo", 2, {"recipe.epochs": 3000})
     assert errors.endswith("noisegate: interrupted; the same command goes on where it stopped\n")
     assert finished(out) == {}
 
@@ -266,9 +273,14 @@ def test_a_report_has_all_that_was_asked_for(call, out):
     text = (out / "reports" / "demo-smoke" / "report.md").read_text()
     assert f"--out {out}" in text
     assert "--rows ce,ln" in text
-    # Other settings are another study.
-    study("--rows", "gce", "--seeds", "1", "--set", "recipe.epochs=1")
-    assert "LN" not in reported()
+    # Other settings have a report of their own, beside the first one.
+    assert "LN" not in study("--rows", "gce", "--seeds", "1", "--set", "recipe.epochs=1")
+    output = reported()
+    plain, changed = output.split("demo with recipe.epochs = 1:")
+    assert {"CE", "LN"} <= set(plain.split())
+    assert "GCE" not in plain
+    assert "GCE" in changed
+    assert len(list(out.glob("reports/*/report.md"))) == 2
 
 
 def test_all_reports_go_where_they_are_wanted(run, call, out, tmp_path):
@@ -278,6 +290,21 @@ def test_all_reports_go_where_they_are_wanted(run, call, out, tmp_path):
     assert call("study", "report", "--out", out, "--to", tmp_path / "to")[0] == 0
     assert (tmp_path / "to" / "demo-smoke" / "report.md").exists()
     assert page.stat().st_mtime_ns == before
+
+
+def test_a_study_without_runs_keeps_no_other_from_its_report(run, call, out):
+    assert run()[0] == 0
+    page = out / "reports" / "demo-smoke" / "report.md"
+    page.unlink()
+    before = page.with_name("choice.json").read_text()
+    for name, text in (("a", before.replace('"demo"', '"causalnl-figure2"')), ("b", "{"), ("c", "{}")):
+        (out / "reports" / name).mkdir()
+        (out / "reports" / name / "choice.json").write_text(text)
+    code, _, errors = call("study", "report", "--out", out)
+    assert code == 2
+    assert page.exists()
+    assert [line.split(":")[1].strip() for line in errors.splitlines()[:3]] == ["a", "b", "c"]
+    assert "3 of 4 reports could not be written" in errors
 
 
 def test_a_report_at_the_wrong_size_says_which_there_is(run, fails, out):
@@ -302,7 +329,7 @@ def test_more_seeds_than_the_study_has_are_in_the_report(call, out):
     code, output, errors = call(*line, "--seeds", "4")
     assert code == 0, errors
     assert "4 of 4 runs done" in output
-    folder = out / "reports" / "demo-smoke"
+    (folder,) = out.glob("reports/demo-smoke-set-*")
     assert json.loads((folder / "choice.json").read_text())["seeds"] == 4
     assert len((folder / "runs.csv").read_text().splitlines()) == 1 + 4
 

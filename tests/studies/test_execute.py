@@ -152,6 +152,9 @@ def test_the_accuracies_a_reader_may_ask_for():
     assert found["test_accuracy_best_validation"] == 0.8
     assert found["test_accuracy_last10"] == pytest.approx(0.7)
     assert found["validation_accuracy"] == 0.6
+    seldom = [{"test_accuracy": e / 100} if e % 5 == 0 else {} for e in range(1, 101)]
+    assert accuracies(seldom, {})["test_accuracy_last10"] == pytest.approx((0.95 + 1.0) / 2)
+    assert accuracies([*seldom[:80], *[{}] * 20], {})["test_accuracy_last10"] == pytest.approx(0.8)
     kept = accuracies(epochs, {"keep": "best"})
     assert (kept["validation_accuracy"], kept["validation_log_likelihood"]) == (0.7, -0.7)
     assert accuracies(epochs, {"keep": "best", "monitor": "log_likelihood"})["validation_accuracy"] == 0.4

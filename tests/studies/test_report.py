@@ -374,6 +374,7 @@ def test_runs_csv_has_one_line_a_run(store, tmp_path):
     assert done["key"] == study.runs(cells[0])[0].key
     assert (done["row"], done["also_in"], done["part"]) == ("LS, α = 0", "FC, α = 0 /  / A", "cell")
     assert (float(done["seconds"]), done["test_ece"], done["torch"]) == (12.5, "0.1", "2.13.0")
+    assert (done["method"], json.loads(done["params"])) == (settings().method, dict(settings().params))
     assert (failed["status"], failed["error"], failed["seed"]) == ("crashed", "ValueError: no\nmore", "1")
     assert report.failed == 1
     assert "time of all runs: 12.5 s" in read(report, "report.md")

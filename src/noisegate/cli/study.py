@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shlex
 import sys
@@ -19,7 +20,7 @@ from noisegate.studies.board import Board, clock
 from noisegate.studies.engines import Context, Engine
 from noisegate.studies.results import Results
 from noisegate.studies.store import Store
-from noisegate.studies.study import Study
+from noisegate.studies.study import Study, slug
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,7 +56,12 @@ class Choice:
 def list_studies() -> None:
     """Print every study with its place in the paper and its size."""
     rows = [
-        [study.name, study.title, len(study.cells) * study.seeds or "none", _data_names(study)]
+        [
+            study.name,
+            study.title,
+            len({c.settings.key for c in study}) * study.seeds or "none",
+            _data_names(study),
+        ]
         for study in catalogue.studies().values()
     ]
     table(rows, ["study", "what it shows", "runs", "data"], numbers=[2])
@@ -97,7 +103,7 @@ def run_study(
 def _stored_with(choice: Choice, name: str, folder: Path) -> Choice:
     """The choice together with what was chosen before, stored."""
     whole = _with_stored(choice, name, folder / "choice.json")
-    write_json(folder / "choice.json", asdict(whole))
+    write_json(folder / "choice.json", {"study": name, **asdict(whole)})
     return whole
 
 
@@ -171,8 +177,11 @@ def _say_plan(results: Results, engine: Engine, context: Context) -> None:
 
 
 def report_folder(out: Path, name: str, choice: Choice) -> Path:
-    """Where the report of a study goes: smoke and searched ones have folders of their own."""
+    """Where the report of a study goes: smoke, searched and changed ones have folders of their own."""
     parts = [name, *(["smoke"] if choice.scale == "smoke" else []), *(["search"] if choice.search else [])]
+    if choice.changes:
+        text = json.dumps(dict(choice.changes), sort_keys=True)
+        parts += ["set", slug(text)[:48], hashlib.sha256(text.encode()).hexdigest()[:6]]
     return out / "reports" / "-".join(parts)
 
 
@@ -183,30 +192,60 @@ def report(
     if not (out / "store.json").exists():
         raise InputError(f"{out} is not a folder of results; do a study first: noisegate study run NAME")
     store = Store(out)
+    stored = sorted((out / "reports").glob("*/choice.json"))
+    if name is None and not stored:
+        raise InputError(f"no study was run into {out} yet; do one first: noisegate study run NAME")
     if name is None:
-        folders = sorted((out / "reports").glob("*/choice.json"))
-        if not folders:
-            raise InputError(f"no study was run into {out} yet; do one first: noisegate study run NAME")
-        known = catalogue.studies()
-        for path in folders:
-            choice = _read_choice(path)
-            stem = path.parent.name.removesuffix("-search").removesuffix("-smoke")
-            if stem in known:
-                folder = path.parent if to is None else to / path.parent.name
-                _write(Results(choice.apply(known[stem]), store, search=choice.search), choice, folder, out)
+        _report_all(stored, store, to)
         return
     study = catalogue.get(name)
-    folder = report_folder(out, name, Choice(scale=scale, search=search))
-    stored = folder / "choice.json"
-    choice = _read_choice(stored) if stored.exists() else Choice(scale=scale, search=search)
-    if not stored.exists():
+    plain = Choice(scale=scale, search=search)
+    folder = report_folder(out, name, plain)
+    found = [path for path in stored if _is_of(path, name, plain)] or [folder / "choice.json"]
+    if not found[0].exists():
         others = [s for s in ("paper", "smoke") if report_folder(out, name, Choice(scale=s)).exists()]
         if others and scale not in others:
             raise InputError(
                 f"{out} has {name} at another size only: noisegate study report {name} --scale {others[0]}"
             )
-    target = folder if to is None else to
-    _write(Results(choice.apply(study), store, search=choice.search), choice, target, out)
+    for path in found:
+        choice = _read_choice(path) if path.exists() else plain
+        target = path.parent if to is None else to if len(found) == 1 else to / path.parent.name
+        _write(Results(choice.apply(study), store, search=choice.search), choice, target, out)
+
+
+def _report_all(stored: Sequence[Path], store: Store, to: Path | None) -> None:
+    """The reports of all studies; one that cannot be written keeps none of the others from it."""
+    failed = 0
+    for path in stored:
+        folder = path.parent if to is None else to / path.parent.name
+        try:
+            choice, study = _read_choice(path), catalogue.get(_study_of(path))
+            _write(Results(choice.apply(study), store, search=choice.search), choice, folder, store.folder)
+        except InputError as error:
+            failed += 1
+            print(f"noisegate: {path.parent.name}: {error}", file=sys.stderr)
+    if failed:
+        raise InputError(f"{failed} of {len(stored)} reports could not be written")
+
+
+def _study_of(path: Path) -> str:
+    content = read_json(path)
+    name = content.get("study") if isinstance(content, dict) else None
+    if not isinstance(name, str):
+        raise DamagedFileError(f"{path} is damaged (no study); remove it, or do the study again")
+    return name
+
+
+def _is_of(path: Path, name: str, like: Choice) -> bool:
+    """Whether a stored choice is one of this study, of the same size and search."""
+    if path.parent == report_folder(path.parents[2], name, like):
+        return True  # whatever is in it
+    try:
+        choice = _read_choice(path)
+        return (_study_of(path), choice.scale, choice.search) == (name, like.scale, like.search)
+    except InputError:
+        return False
 
 
 def _read_choice(path: Path) -> Choice:
@@ -230,6 +269,8 @@ def _write(results: Results, choice: Choice, folder: Path, out: Path) -> None:
         command=command(results.study.name, choice, out),
     )
     _say_set_aside(results.store)
+    if choice.changes:
+        say(f"{results.study.name} with {', '.join(f'{k} = {v}' for k, v in choice.changes.items())}:")
     if results.study.cells and results.study.table:
         header, rows = terminal_table(results, paper=choice.scale == "paper")
         table(rows, header)

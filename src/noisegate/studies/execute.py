@@ -280,7 +280,8 @@ def accuracies(epochs: list[dict[str, float]], recipe: Any) -> dict[str, float]:
     if tested:
         accuracy = [e["test_accuracy"] for e in tested]
         found["test_accuracy_last"] = accuracy[-1]
-        found["test_accuracy_last10"] = float(np.mean(accuracy[-10:]))
+        late = [e["test_accuracy"] for e in epochs[-10:] if "test_accuracy" in e]
+        found["test_accuracy_last10"] = float(np.mean(late or accuracy[-1:]))
         found["test_accuracy_oracle"] = max(accuracy)
         scores = [e.get("validation_accuracy", -math.inf) for e in tested]
         if max(scores) > -math.inf:

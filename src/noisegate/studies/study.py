@@ -375,6 +375,8 @@ class Study:
         for name, value in changes.items():
             touched: list[bool] = []
             study = study._each(lambda s, n=name, v=value, t=touched: _changed(s, n, v, t))  # type: ignore[misc]
+            if self.cells and not any(touched) and name.startswith("noise."):
+                raise InputError(f"{name} changes nothing: no run of {self.name} that was chosen has noise")
             if self.cells and not any(touched):
                 known = {p for cell in self.cells for p in _parameter_names(cell.settings.method)}
                 raise UnknownNameError("setting", name, [f"params.{p}" for p in known])
@@ -453,9 +455,10 @@ def _changed(settings: RunSettings, name: str, value: Any, touched: list[bool]) 
     if where == "params" and key not in _parameter_names(settings.method):
         touched.append(False)
         return settings
-    touched.append(True)
     if where == "noise" and settings.noise is None:
+        touched.append(False)
         return settings
+    touched.append(True)
     changed = {**getattr(settings, where), key: value}
     if where == "recipe":
         from noisegate.training.recipe import Recipe

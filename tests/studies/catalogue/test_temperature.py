@@ -113,14 +113,14 @@ def test_chosen_temperatures():
     for name in TABLES:
         for cell in STUDIES[name]:
             if cell.row == "Ours τ = τ*":
-                assert cell.column == f"τ* = {cell.settings.params['temperature']:g}"
+                assert cell.column == f"paper's τ* = {cell.settings.params['temperature']:g}"
 
 
 def test_search_grids():
     study = STUDIES["temperature-table1"]
     assert study.select.metric == "validation_log_likelihood"
     assert study.select.seeds == "all"
-    ours, mentor = (study.cell(row, "τ* = 10", "MNIST") for row in ("Ours τ = τ*", "MentorNet"))
+    ours, mentor = (study.cell(row, "paper's τ* = 10", "MNIST") for row in ("Ours τ = τ*", "MentorNet"))
     assert len(ours.candidates()) == 18
     assert {0.025, 2.6, 100.0} <= {c.params["temperature"] for c in ours.candidates()}
     assert ours.settings.key in {c.key for c in ours.candidates()}

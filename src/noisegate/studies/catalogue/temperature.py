@@ -151,7 +151,7 @@ def settings(
 
 
 def table_cells(name: str, numbers: str, values: tuple[Value, ...]) -> tuple[Cell, ...]:
-    """The cells of a table, datasets as groups with the chosen temperature as their column."""
+    """The cells of a table, datasets as groups with the temperature that the paper chose as their column."""
     places = [(dataset, value.name) for dataset in DATASETS for value in values]
     paper = table([f"{dataset} {value}" for dataset, value in places], numbers)
     cells = []
@@ -162,7 +162,7 @@ def table_cells(name: str, numbers: str, values: tuple[Value, ...]) -> tuple[Cel
             cells.append(
                 Cell(
                     row=row,
-                    column=f"τ* = {chosen:g}",
+                    column=f"paper's τ* = {chosen:g}",
                     group=dataset,
                     settings=settings(dataset, NOISES[name], method, params),
                     paper=found,

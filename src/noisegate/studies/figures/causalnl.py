@@ -24,9 +24,12 @@ ACCURACY = "test_accuracy_last10"
 def moons(results: Results) -> Figure:
     """The training data, one boundary a method on the same typical seed, and the accuracies of all seeds."""
     found = {cell.row: results.results(cell) for cell in results.study}
+    found = {row: [run for run in runs if ACCURACY in run.metrics] for row, runs in found.items()}
     found = {row: runs for row, runs in found.items() if runs}
     if not found:
-        raise InputError(f"{results.study.name}: no run has finished yet, so there is no boundary to draw")
+        raise InputError(
+            f"{results.study.name}: no run that was tested as it went on has finished, so there is nothing to draw"
+        )
     shown = typical(found)
     figure, axes = panels(len(shown) + 2, columns=3, size=(4.3, 3.5))
     arrays = {row: results.store.arrays(run.key) for row, run in shown.items()}

@@ -109,7 +109,7 @@ def _content(results: Results, changes: Mapping[str, Any], scale: str, command: 
         results=results,
         cells=cells,
         table=table,
-        figures=draw_figures(results),
+        figures=draw_figures(results, mark="smoke size, no reproduction" if scale == "smoke" else ""),
         searches=searched(results, cells),
         runs=stored,
         planned=len(planned),

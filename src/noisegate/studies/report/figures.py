@@ -42,8 +42,8 @@ class Drawn:
         return f"{FOLDER}/{slug(self.figure.name)}.png"
 
 
-def draw_figures(results: Results) -> list[Drawn]:
-    """Draw every figure of a study; what is missing for one is told instead of it."""
+def draw_figures(results: Results, mark: str = "") -> list[Drawn]:
+    """Draw every figure of a study, with a mark in a corner; what is missing for one is told instead of it."""
     from noisegate.evaluation.plots import png
 
     drawn = []
@@ -52,7 +52,14 @@ def draw_figures(results: Results) -> list[Drawn]:
             picture = figure.draw(results)
         except InputError as error:
             drawn.append(Drawn(figure, missing=str(error)))
+        except KeyError as error:  # runs that were done with other settings may lack a number
+            drawn.append(Drawn(figure, missing=f"the runs do not have {error}"))
         else:
+            if mark and results.study.cells:
+                data = ", ".join(dict.fromkeys(str(cell.settings.data["name"]) for cell in results.study))
+                picture.text(
+                    0.995, 0.005, f"{mark}; on {data}", ha="right", va="bottom", fontsize=6, color="gray"
+                )
             drawn.append(Drawn(figure, png(picture), svg(picture)))
     return drawn
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -16,7 +17,20 @@ TABLE_COLUMNS = (
     *("difference_sd", "bold", "p_against_best", "stars", "failed", "seeds"),
 )
 _RUN_COLUMNS = (
-    *("key", "study", "row", "group", "column", "also_in", "part", "seed", "status", "error"),
+    *(
+        "key",
+        "study",
+        "row",
+        "group",
+        "column",
+        "also_in",
+        "part",
+        "method",
+        "params",
+        "seed",
+        "status",
+        "error",
+    ),
     *("seconds", "own_seconds", "train_seconds", "peak_memory", "hardware", "device"),
     *("noisegate", "python", "torch", "numpy"),
     *("train_rows", "validation_rows", "noise_rate"),
@@ -69,7 +83,11 @@ def runs_csv(results: Results, cells: Sequence[CellRuns]) -> str:
         if result is None and failure is None:
             continue
         line = {"key": run.key, "study": results.study.name, **names, "also_in": "", "part": part}
-        line["seed"] = run.seed
+        line |= {
+            "method": run.method,
+            "params": json.dumps(dict(run.params), sort_keys=True),
+            "seed": run.seed,
+        }
         line |= _failed_line(failure or {}) if result is None else _finished_line(result)
         metrics |= dict.fromkeys(sorted(result.metrics)) if result is not None else {}
         lines[run.key] = line
