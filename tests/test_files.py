@@ -5,7 +5,7 @@ import stat
 
 import pytest
 
-from noisegate._files import atomic, is_locked, locked, read_json, write_json, write_text
+from noisegate._files import atomic, check_writable, is_locked, locked, read_json, write_json, write_text
 from noisegate.errors import BusyError, DamagedFileError, InputError, MissingDataError
 
 
@@ -80,3 +80,11 @@ def test_a_file_system_without_locks_is_refused(tmp_path, monkeypatch, code):
         pass
     assert not isinstance(refused.value, BusyError)
     assert not is_locked(tmp_path)
+
+
+def test_a_place_that_cannot_be_written_to_is_refused_and_nothing_is_left(tmp_path):
+    check_writable(tmp_path / "a" / "b")
+    (tmp_path / "file").touch()
+    with pytest.raises(InputError, match="cannot be written to"):
+        check_writable(tmp_path / "file" / "model")
+    assert os.listdir(tmp_path) == ["file"]

@@ -66,12 +66,15 @@ def test_inputs_of_another_shape_are_refused(fitted):
         fitted.predict_proba(np.array([[0.0] * 64, [np.nan] * 64]))
 
 
-def test_larger_images_are_cropped_smaller_ones_refused():
+def test_images_are_those_of_training_or_their_middle():
     data = ng.data.load("digits", as_images=True)
     fitted = ng.train(data, "ce", recipe={"epochs": 1, "crop_to": 6}, device="cpu")
     assert fitted.predict_proba(data.test.x).shape == (450, 10)
-    with pytest.raises(InputError, match=r"\(1, 6, 6\) each, got \(1, 5, 8\)"):
-        fitted.predict_proba(np.zeros((2, 5, 8), np.uint8))
+    cropped = fitted.predict_proba(data.test.x[:, :, 1:7, 1:7])
+    np.testing.assert_array_equal(cropped, fitted.predict_proba(data.test.x))
+    for size in ((5, 8), (9, 9), (7, 7)):
+        with pytest.raises(InputError, match=r"shape \(1, 6, 6\) or \(1, 8, 8\) each, got \(1, "):
+            fitted.predict_proba(np.zeros((2, *size), np.uint8))
 
 
 def own_network(shape, n_outputs):
@@ -164,13 +167,12 @@ def test_a_network_from_elsewhere_cannot_be_saved(tmp_path):
         ng.Fitted(nn.Linear(2, 3), ng.CrossEntropy(3)).save(tmp_path)
 
 
-def test_pictures_must_be_large_enough_both_ways():
+def test_pictures_must_be_of_the_size_of_training():
     x = np.random.default_rng(0).integers(0, 256, (8, 3, 16, 16), dtype=np.uint8)
     fitted = ng.train((x, np.arange(8) % 2), "ce", "resnet20", {"epochs": 1, "batch_size": 4}, device="cpu")
-    for shape in ((20, 10), (10, 20), (17, 4), (16, 8)):
-        with pytest.raises(InputError, match="expected inputs of shape"):
+    for shape in ((20, 10), (10, 20), (17, 4), (16, 8), (20, 16), (32, 32)):
+        with pytest.raises(InputError, match=r"expected inputs of shape \(3, 16, 16\) each"):
             fitted.predict_proba(np.zeros((2, 3, *shape), np.uint8))
-    assert fitted.predict_proba(np.zeros((2, 3, 20, 16), np.uint8)).shape == (2, 2)
 
 
 def test_pictures_must_be_of_the_kind_of_training():

@@ -39,6 +39,19 @@ def atomic(path: Path) -> Iterator[BinaryIO]:
         raise
 
 
+def check_writable(folder: Path) -> None:
+    """Refuse a folder that could not be written to, or made; nothing is left behind."""
+    there = Path(folder).absolute()
+    while not there.exists():
+        there = there.parent
+    probe = there / f".noisegate-{secrets.token_hex(6)}"
+    try:
+        probe.mkdir()
+        probe.rmdir()
+    except OSError as error:
+        raise InputError(f"{folder} cannot be written to ({error.strerror}); choose another place") from None
+
+
 def write_bytes(path: Path, content: bytes) -> None:
     """Replace the content of `path` atomically."""
     with atomic(path) as file:

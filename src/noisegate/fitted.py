@@ -76,11 +76,12 @@ class Fitted:
         return probs / probs.sum(1, keepdims=True)
 
     def _check_shape(self, shape: tuple[int, ...]) -> None:
-        expected = tuple(getattr(self.network, "spec", {}).get("input_shape", shape))
-        images = len(shape) == 3 == len(expected) and shape[0] == expected[0]
-        bigger = images and shape[1] >= expected[1] and shape[2] >= expected[2]
-        if shape != expected and not bigger:
-            raise InputError(f"expected inputs of shape {expected} each, got {shape}")
+        spec = getattr(self.network, "spec", {})
+        expected = tuple(spec.get("input_shape", shape))
+        # Those of training, whose middle the network sees where `crop_to` cut them; or that middle.
+        known = list(dict.fromkeys([expected, tuple(spec.get("raw_shape", expected))]))
+        if shape not in known:
+            raise InputError(f"expected inputs of shape {' or '.join(map(str, known))} each, got {shape}")
 
     def _check_pixels(self, images: npt.NDArray[Any]) -> None:
         """Pixels and other numbers are scaled differently: refuse images of another kind than those of training."""

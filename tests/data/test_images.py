@@ -166,8 +166,9 @@ def test_walk_is_sorted_deep_and_skips_what_is_hidden(tmp_path):
         ([np.zeros((28, 28))] * 2, (28, 1)),
         ([np.zeros((28, 28)), np.zeros((28, 28, 3))], (28, 3)),
         ([np.zeros((65, 65, 3))], (224, 3)),
-        ([np.zeros((32, 30, 3))], (224, 3)),
-        ([np.zeros((32, 32)), np.zeros((16, 16))], (224, 1)),
+        ([np.zeros((32, 30, 3))], (32, 3)),
+        ([np.zeros((32, 32)), np.zeros((16, 64))], (64, 1)),
+        ([np.zeros((32, 32)), np.zeros((16, 65))], (224, 1)),
     ],
 )
 def test_probe_judges_size_and_channels(tmp_path, images, expected, write_image):

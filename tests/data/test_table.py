@@ -340,3 +340,50 @@ def test_the_separator_is_known_by_the_end_of_the_name(tmp_path):
     (tmp_path / "semi.csv").write_text("x;y\n1;a\n2;b\n")
     with pytest.raises(InputError, match="separated by commas"):
         load_table(tmp_path / "semi.csv", label="y")
+
+
+def test_iso_times_in_a_csv_are_times_and_other_dates_are_not_guessed(tmp_path):
+    days = pd.date_range("2020-01-30", periods=6, freq="D")
+    text = "".join(
+        f"{day:%Y-%m-%d},{day:%Y-%m-%d %H:%M:%S},{day:%d.%m.%Y},{n % 2}\n" for n, day in enumerate(days)
+    )
+    (tmp_path / "t.csv").write_text("day,stamp,german,y\n" + text * 2)
+    data = load_table(tmp_path / "t.csv", label="y")
+    assert [column.kind for column in data.reader.columns] == ["time", "time", "category"]
+    for column in (0, 1):
+        np.testing.assert_array_equal(data.train.x[:6, column], 86_400.0 * np.arange(6))
+    # A file read later: the same numbers, whatever stands in it; what is no such time is named.
+    frame = pd.DataFrame({"day": ["2020-02-01"], "stamp": ["2020-02-01T00:00:00Z"], "german": ["30.01.2020"]})
+    assert data.reader.read(frame)[0, :2].tolist() == [2 * 86_400.0] * 2
+    with pytest.raises(
+        InputError, match=r"'day' was a column of times in training, but row 0 has '01\.02\.2020'"
+    ):
+        data.reader.read(frame.assign(day="01.02.2020"))
+
+
+def test_many_rare_texts_are_told_or_left_out(tmp_path):
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(
+        {
+            "free": [f"text {n % 1500}" for n in range(3000)],
+            "some": np.where(rng.random(3000) < 0.5, "often", [f"seldom {n % 700}" for n in range(3000)]),
+            "y": np.arange(3000) % 2,
+        }
+    )
+    reader = TableReader.fit(frame, label="y")
+    assert reader.dropped == {"free": "1,500 texts, the 100 most frequent in 6.7% of the rows"}
+    (column,) = reader.columns
+    assert (column.categories[0], len(column.categories)) == ("often", 100)
+    assert column.others == frame["some"].nunique() - 100
+    assert TableReader.from_dict(reader.to_dict()) == reader
+
+
+@pytest.mark.parametrize(("mark", "suffix"), [(";", ".csv"), ("|", ".csv"), (";", ".csv.gz")])
+def test_other_separators_are_told(tmp_path, mark, suffix):
+    path = tmp_path / f"t{suffix}"
+    rows = [f"a{mark}b{mark}y", f"1,5{mark}x{mark}0", f"2,5,6{mark}y{mark}1"]
+    opened = gzip.open if suffix.endswith("gz") else open
+    with opened(path, "wt") as file:
+        file.write("\n".join(rows))
+    with pytest.raises(InputError, match=rf"separated by commas .* its header has '\{mark}'"):
+        load_table(path, label="y")

@@ -153,3 +153,21 @@ def test_the_unit_of_a_feature_does_not_matter(scale):
     x = np.random.default_rng(0).normal(1.0, 2.0, (100, 1))
     _, std = input_statistics(scale * x, "auto")
     assert std.item() == pytest.approx(scale * x.std())
+
+
+@pytest.mark.parametrize("far", [1e6, 1e12, 1e17])
+def test_features_far_from_zero_have_their_own_scale(far):
+    rng = np.random.default_rng(0)
+    steps = rng.integers(0, 1000, (2000, 1)) * 16.0  # float64 holds them all, also at 1e17
+    mean, std = input_statistics(far + steps, "auto")
+    assert std.item() == pytest.approx(steps.std(), rel=1e-9)
+    assert mean.item() - far == pytest.approx(steps.mean(), abs=16)
+    # What is constant stays so, however far it is.
+    for constant in (far + 0.1, np.float32(0.1)):
+        assert input_statistics(np.full((500, 1), constant), "auto")[1].item() == 1.0
+        assert input_statistics(np.full((50, 1, 6, 6), constant, np.float32), "auto")[1].item() == 1.0
+
+
+def test_a_module_is_no_network(data, job_for):
+    with pytest.raises(InputError, match="got a module itself"):
+        job_for(data, network=torch.nn.Linear(2, 3))

@@ -185,9 +185,9 @@ def fit(
     from noisegate.cli.values import key_values
 
     ctx.obj["interrupted"] = (
-        "the same command goes on where it stopped"
+        "the same command goes on from its last checkpoint, at most half a minute back"
         if checkpoint
-        else "with --checkpoint DIR the same command could go on where it stopped"
+        else "with --checkpoint DIR the same command could go on"
     )
     run(
         Fit(

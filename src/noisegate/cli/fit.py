@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from noisegate import data as datasets
+from noisegate._files import check_writable
 from noisegate.cli import output
 from noisegate.cli.values import check_kinds
 from noisegate.data.arrays import Classes
-from noisegate.data.dataset import Dataset, Split
+from noisegate.data.dataset import Dataset, Split, held_out_rows
 from noisegate.data.table import TableReader, test_split
 from noisegate.errors import InputError, UnknownNameError
 from noisegate.noise import load_labels
@@ -113,6 +114,7 @@ def check_out(out: Path, checkpoint: Path | None = None) -> None:
                 f"{out} is not empty and holds no model (there is {sorted(strangers)[0]}); "
                 "choose another folder with --out"
             )
+    check_writable(out)
 
 
 # -- data ------------------------------------------------------------------------------------------
@@ -207,7 +209,7 @@ def report(asked: Fit, data: Dataset, fitted: Fitted, replaced: bool = False) ->
     length = f"{recipe['steps']} steps" if recipe["epochs"] is None else f"{recipe['epochs']} epochs"
     params = ", ".join(f"{name}={value}" for name, value in asked.params.items())
     lines: list[tuple[str, Any]] = [
-        ("data", f"{asked.data}: {len(data.train):,} training rows{_further(data)}"),
+        ("data", f"{asked.data}: {_rows(data, identity)}"),
         ("inputs", _shape(data.input_shape) + _dropped(data)),
         ("classes", f"{data.n_classes}: {listed(data.classes)}"),
         ("method", asked.method + (f" ({params})" if params else "")),
@@ -216,6 +218,7 @@ def report(asked: Fit, data: Dataset, fitted: Fitted, replaced: bool = False) ->
     ]
     if data.train.wrong is not None:
         lines.append(("wrong labels", f"{int(data.train.wrong.sum()):,} of {len(data.train):,}"))
+    lines.append(("given labels repeated", agreement(fitted, data)))
     for key, name in _SHOWN.items():
         if key in fitted.metrics:
             value = fitted.metrics[key]
@@ -228,12 +231,36 @@ def _shape(shape: tuple[int, ...]) -> str:
     return f"{shape[0]:,} numbers" if len(shape) == 1 else f"{' x '.join(map(str, shape))} pixels"
 
 
-def _further(data: Dataset) -> str:
-    parts = {"validation": data.validation, "test": data.test}
-    return "".join(f", {len(split):,} {name}" for name, split in parts.items() if split is not None)
+def agreement(fitted: Fitted, data: Dataset) -> str:
+    """How many given labels of some training rows the classifier predicts: near chance it has not learnt."""
+    most = 10_000 if len(data.input_shape) == 1 else 500
+    some = data.train.take(np.unique(np.linspace(0, len(data.train) - 1, most).astype(np.int64)))
+    same = fitted.predict_proba(some.x).argmax(1) == some.y
+    return f"{same.mean():.2%} of {len(some):,} rows"
+
+
+def _rows(data: Dataset, identity: dict[str, Any]) -> str:
+    counts = {"training": len(data.train)}
+    if data.validation is not None:
+        counts["validation"] = len(data.validation)
+    elif identity["data"]["validation"] is not None:  # the run has held them out
+        from noisegate.training.run import HELD_OUT
+
+        counts["validation"] = len(held_out_rows(len(data.train), HELD_OUT, identity["seed"])[0])
+        counts["training"] -= counts["validation"]
+    if data.test is not None:
+        counts["test"] = len(data.test)
+    (first, n), *others = counts.items()
+    return f"{n:,} {first} rows" + "".join(f", {count:,} {name}" for name, count in others)
 
 
 def _dropped(data: Dataset) -> str:
     dropped = data.info.get("dropped") or {}
-    reasons = ", ".join(f"{column} ({why})" for column, why in dropped.items())
-    return f"; left out: {reasons}" if reasons else ""
+    texts = [
+        f"left out: {', '.join(f'{column} ({why})' for column, why in dropped.items())}" if dropped else "",
+        f"empty folders: {listed(data.info['empty_folders'])}" if data.info.get("empty_folders") else "",
+    ]
+    if isinstance(data.reader, TableReader):
+        cut = [f"{c.name} ({c.others:,} texts)" for c in data.reader.columns if c.others]
+        texts.append(f"too rare to be kept: {listed(cut)}" if cut else "")
+    return "".join(f"; {text}" for text in texts if text)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from noisegate import data as datasets
-from noisegate._files import write_bytes
+from noisegate._files import check_writable, write_bytes
 from noisegate.cli import output
 from noisegate.data.dataset import Inputs
 from noisegate.data.images import ImageReader
@@ -53,6 +53,7 @@ def check_out(out: Path) -> None:
         raise InputError(f"--out must end in {' or '.join(SUFFIXES)}, got {out}")
     if out.is_dir():
         raise InputError(f"--out names a file, but {out} is a folder")
+    check_writable(out.parent)
 
 
 def read_inputs(

@@ -122,7 +122,7 @@ def load_image_folder(
     Parameters
     ----------
     size : int, optional
-        Side of the square images. Default: their own if all are square, alike and at most 64, else 224.
+        Side of the square images. Default: the longest side of some of them if that is at most 64, else 224.
     channels : {1, 3}, optional
         Default: 1 if the images are grey, else 3.
     resident : bool or "auto"

@@ -223,7 +223,8 @@ def _square(image: Image, size: int) -> Image:
 def probe(files: ImageFiles, count: int = 32) -> tuple[int, int]:
     """A size and a number of channels that suit the images, judged by a few of them.
 
-    Small square images of one size (at most 64) keep it; anything else becomes 224. All grey: one channel.
+    Small images (no side above 64) are as large as the longest side seen; anything else becomes 224. All grey: one
+    channel.
     """
     from PIL import Image
 
@@ -238,9 +239,8 @@ def probe(files: ImageFiles, count: int = 32) -> tuple[int, int]:
             raise MissingDataError(f"there is no image {path}") from None
         except Exception as error:
             raise DamagedFileError(f"{path} cannot be read as an image ({error})") from None
-    width, height = next(iter(sizes))
-    small = len(sizes) == 1 and width == height <= 64
-    return (width if small else 224), (1 if grey else 3)
+    longest = max(map(max, sizes))
+    return (longest if longest <= 64 else 224), (1 if grey else 3)
 
 
 def walk(folder: str | os.PathLike[str], *, follow_links: bool = False) -> Iterator[str]:

@@ -1,8 +1,9 @@
-"""Tables: CSV, TSV and Parquet with numbers, categories, times (in Parquet) and gaps; what was learnt is data."""
+"""Tables: CSV, TSV and Parquet with numbers, categories, times and gaps; what was learnt is data."""
 
 from __future__ import annotations
 
 import difflib
+import gzip
 import os
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
@@ -23,6 +24,10 @@ if TYPE_CHECKING:
 Floats = npt.NDArray[np.float64]
 TABLE_SUFFIXES = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".parquet", ".pq")
 MAX_CATEGORIES = 100
+#: A column of so many texts that the kept ones are in fewer rows than this share is left out.
+LEAST_COVERED = 0.1
+#: A text that is a time: 2026-11-18, 2026-11-18 02:15, 2026-11-18T02:15:30.5Z.
+ISO_TIME = r"\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d([.,]\d+)?)?\s?(Z|[+-]\d\d:?\d\d)?)?"
 
 
 # -- files -----------------------------------------------------------------------------------------
@@ -66,8 +71,9 @@ def read_table(
             for name in set(labels) & set(frame.columns):
                 frame[name] = _plain(frame[name])
     except pd.errors.ParserWarning:
+        hint = _separator_hint(path) or "mend it"
         raise DamagedFileError(
-            f"{path} has rows with more values than the header has names; mend it"
+            f"{path} has rows with more values than the header has names; {hint}"
         ) from None
     except pd.errors.EmptyDataError:
         raise InputError(f"{path} is empty; expected a header line and rows") from None
@@ -76,8 +82,26 @@ def read_table(
     except PermissionError:
         raise InputError(f"{path} may not be read; check its permissions") from None
     except Exception as error:  # pyarrow, gzip and pandas have an exception each for a damaged file
-        raise DamagedFileError(f"{path} cannot be read as a table ({str(error).strip()})") from None
+        hint = _separator_hint(path)
+        raise DamagedFileError(
+            f"{path} cannot be read as a table ({str(error).strip()}){'; ' + hint if hint else ''}"
+        ) from None
     return _checked(frame, str(path))
+
+
+SEPARATORS = "values are separated by commas (.csv) or tabs (.tsv) only"
+
+
+def _separator_hint(path: Path) -> str:
+    """What to do about a file whose header looks as if something else stood between the values; else nothing."""
+    opened = gzip.open if path.name.lower().endswith(".gz") else open
+    try:
+        with opened(path, "rt", encoding="utf-8-sig") as file:
+            header = file.readline()
+    except (OSError, ValueError, EOFError):
+        return ""
+    other = max(";|", key=header.count)
+    return f"{SEPARATORS}, its header has {other!r}" if header.count(other) > header.count(",") else ""
 
 
 def _plain(texts: pd.Series) -> pd.Series:
@@ -127,6 +151,8 @@ class Column:
         Training had gaps: a further column says where.
     categories : tuple of str
         Values seen in training, the most frequent first; each becomes a column of zeros and ones.
+    others : int
+        How many further values were seen, which are too rare to be kept.
     text : bool
         Training had texts here: in a file that is read later they stay as they stand.
     """
@@ -137,6 +163,7 @@ class Column:
     origin: float = 0.0
     missing: bool = False
     categories: tuple[str, ...] = ()
+    others: int = 0
     text: bool = False
 
     @property
@@ -147,15 +174,20 @@ class Column:
 
     def encode(self, series: pd.Series) -> Floats:
         """(N, len(features)) numbers of one column."""
+        import pandas as pd
+
         if self.kind == "category":
-            texts = as_texts(series)
-            blocks = [np.asarray(texts == category, np.float64) for category in self.categories]
-            gaps = np.array([text is None for text in texts])
+            places = pd.Index(self.categories, dtype=object).get_indexer(
+                pd.Index(as_texts(series), dtype=object)
+            )
+            rows, gaps = np.flatnonzero(places >= 0), series.isna().to_numpy(bool)
+            block = np.zeros((len(series), len(self.categories)))
+            block[rows, places[rows]] = 1.0
         else:
             values = as_numbers(series, self.kind) - self.origin
             gaps = np.isnan(values)
-            blocks = [np.where(gaps, self.fill, values)]
-        return np.stack(blocks + ([gaps.astype(np.float64)] if self.missing else []), 1)
+            block = np.where(gaps, self.fill, values)[:, None]
+        return np.column_stack([block, gaps.astype(np.float64)]) if self.missing else block
 
 
 def kind_of(series: pd.Series) -> str:
@@ -180,7 +212,7 @@ def kind_of(series: pd.Series) -> str:
 
 
 def _kind_of_objects(series: pd.Series) -> str:
-    """Objects are categories, unless all of them are numbers (decimals) or dates in disguise."""
+    """Objects are categories, unless all of them are numbers (decimals) or dates, in disguise or as ISO 8601."""
     from pandas.api.types import infer_dtype
 
     inferred = infer_dtype(series, skipna=True)
@@ -188,6 +220,9 @@ def _kind_of_objects(series: pd.Series) -> str:
         return "number"
     if inferred in ("datetime", "datetime64", "date"):
         return "time"
+    if inferred == "string":
+        given = series.dropna()
+        return "time" if given.str.fullmatch(ISO_TIME).all() else "category"
     for row, value in enumerate(series):
         if isinstance(value, list | dict | set | tuple | np.ndarray | bytes):
             raise InputError(
@@ -205,10 +240,13 @@ def as_texts(series: pd.Series) -> npt.NDArray[np.object_]:
             return str(int(value))
         return str(value)
 
+    from pandas.api.types import is_string_dtype
+
     gaps = series.isna().to_numpy(bool)
-    values = series.astype(object).to_numpy()
-    out = np.empty(len(values), object)
-    out[:] = [None if gap else text(value) for gap, value in zip(gaps, values, strict=True)]
+    out = series.to_numpy(object, copy=True)
+    if not is_string_dtype(series.dtype):  # where all are texts already there is nothing to do
+        out[:] = [None if gap else text(value) for gap, value in zip(gaps, out, strict=True)]
+    out[gaps] = None
     return out
 
 
@@ -218,7 +256,9 @@ def as_numbers(series: pd.Series, kind: str = "number") -> Floats:
 
     try:
         if kind == "time":
-            stamps = pd.to_datetime(series, utc=True)
+            texts = pd.api.types.infer_dtype(series, skipna=True) == "string"
+            # Of other ways to write a date it is not known whether the day or the month comes first.
+            stamps = pd.to_datetime(series, utc=True, format="ISO8601" if texts else None)
             seconds = (stamps - pd.Timestamp(0, tz="UTC")) / pd.Timedelta(seconds=1)
             return np.asarray(seconds.to_numpy(np.float64, na_value=np.nan))
         if pd.api.types.is_timedelta64_dtype(series.dtype):
@@ -241,12 +281,16 @@ def _not_a(kind: str, series: pd.Series) -> InputError:
     """Name the first value that cannot be read as a number or time."""
     import pandas as pd
 
-    convert = pd.to_numeric if kind == "number" else pd.to_datetime
-    bad = convert(series, errors="coerce").isna().to_numpy(bool) & ~series.isna().to_numpy(bool)
-    row = int(np.argmax(bad))
+    read = (
+        pd.to_numeric(series, errors="coerce")
+        if kind == "number"
+        else pd.to_datetime(series, errors="coerce", utc=True, format="ISO8601")
+    )
+    row = int(np.argmax(read.isna().to_numpy(bool) & ~series.isna().to_numpy(bool)))
+    form = " (times are read as 2026-11-18 02:15)" if kind == "time" else ""
     return InputError(
         f"column {series.name!r} was a column of {kind}s in training, but row {row} "
-        f"has {str(series.iloc[row])!r}"
+        f"has {str(series.iloc[row])!r}{form}"
     )
 
 
@@ -254,28 +298,40 @@ def _learn(series: pd.Series, max_categories: int) -> Column | str:
     """What a column becomes, or the reason why it is dropped."""
     kind, name = kind_of(series), str(series.name)
     missing = bool(series.isna().any())
-    distinct = series.nunique(dropna=True) if kind != "category" else len(set(as_texts(series)) - {None})
+    texts = as_texts(series.dropna()) if kind == "category" else None
+    distinct = series.nunique(dropna=True) if texts is None else len(set(texts))
     if not distinct:
         return "all values are missing"
     if distinct == 1 and not missing:
         return "constant"
-    if kind == "category" or distinct == 1:  # one value and gaps: which of the two is all it says
-        return _learn_categories(series, name, missing, distinct, max_categories)
+    if texts is not None or distinct == 1:  # one value and gaps: which of the two is all it says
+        texts = as_texts(series.dropna()) if texts is None else texts
+        return _learn_categories(series, texts, missing, distinct, max_categories)
     values = as_numbers(series, kind)
     origin = float(np.nanmin(values)) if kind == "time" else 0.0
     return Column(name, kind, float(np.nanmedian(values)) - origin, origin, missing)
 
 
 def _learn_categories(
-    series: pd.Series, name: str, missing: bool, distinct: int, max_categories: int
+    series: pd.Series, texts: npt.NDArray[np.object_], missing: bool, distinct: int, max_categories: int
 ) -> Column | str:
-    texts = [text for text in as_texts(series) if text is not None]
+    from pandas.api.types import infer_dtype
+
     if distinct == len(texts) > 10:
         return "a different text in every row"
-    values, counts = np.unique(np.asarray(texts, dtype=object), return_counts=True)
+    values, counts = np.unique(texts, return_counts=True)
     order = np.lexsort((values.astype(str), -counts))[:max_categories]
-    plain = all(isinstance(value, str) for value in series.dropna())
-    return Column(name, "category", missing=missing, categories=tuple(values[order]), text=plain)
+    covered = counts[order].sum() / len(series)
+    if covered < LEAST_COVERED and distinct > max_categories:
+        return f"{distinct:,} texts, the {len(order)} most frequent in {covered:.1%} of the rows"
+    return Column(
+        str(series.name),
+        "category",
+        missing=missing,
+        categories=tuple(values[order]),
+        others=distinct - len(order),
+        text=infer_dtype(series, skipna=True) == "string",
+    )
 
 
 # -- the reader ------------------------------------------------------------------------------------
@@ -383,7 +439,7 @@ def _check_column(frame: pd.DataFrame, column: str, what: str) -> None:
         near = difflib.get_close_matches(column, names, n=3, cutoff=0.5)
         hint = f"did you mean {' or '.join(map(repr, near))}? " if near else ""
         if len(names) == 1 and any(mark in names[0] for mark in ";\t,|"):
-            hint = "values are separated by commas (.csv) or tabs (.tsv) only; "
+            hint = f"{SEPARATORS}; "
         raise InputError(f"{what} has no column {column!r}; {hint}there are {_listed(names)}")
 
 

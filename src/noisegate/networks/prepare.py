@@ -22,8 +22,8 @@ class Prepared(nn.Module):
     network : nn.Module
     mean, std : tensors (C, 1, 1) or (d,)
     spec : dict
-        How the network was built, as plain data: its name (None for a user's own module), input shape, number of
-        outputs, and whether it was trained on pixels (uint8 images).
+        How the network was built, as plain data: its name (None for a user's own module), input shape, that of the
+        training inputs before cropping, number of outputs, and whether it was trained on pixels (uint8 images).
     """
 
     mean: Tensor

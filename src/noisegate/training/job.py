@@ -54,6 +54,11 @@ class Job:
         seed: int,
         device: torch.device,
     ) -> None:
+        if isinstance(network, nn.Module):
+            raise InputError(
+                "network must be a name or a function (input_shape, n_outputs) -> nn.Module, got a module itself: "
+                "the method decides how many outputs it needs"
+            )
         self.train, self.validation = train, validation
         self.n_classes, self.recipe, self.seed, self.device = n_classes, recipe, seed, device
         self.network_name = networks.auto_name(self.input_shape) if network == "auto" else network
@@ -92,8 +97,13 @@ class Job:
         mean, std = self._input_statistics()
         name = self.network_name if isinstance(self.network_name, str) else None
         pixels = len(self.input_shape) == 3 and self.train.source.dtype == np.uint8
-        shape = list(self.input_shape)
-        spec = {"network": name, "input_shape": shape, "n_outputs": n_outputs, "pixels": pixels}
+        spec = {
+            "network": name,
+            "input_shape": list(self.input_shape),
+            "raw_shape": list(self.train.shape),
+            "n_outputs": n_outputs,
+            "pixels": pixels,
+        }
         return Prepared(net, mean, std, spec).to(self.device)
 
     def layers(self) -> str | None:
@@ -153,27 +163,36 @@ def input_statistics(x: Inputs, normalize: str) -> tuple[Tensor, Tensor]:
     if len(x) > STATISTICS_ROWS and (len(shape) == 3 or not isinstance(x, np.ndarray)):
         rows = np.sort(np.random.default_rng(0).permutation(len(x))[:STATISTICS_ROWS])
     mean, std = _moments(x, rows, (0, 2, 3) if len(shape) == 3 else (0,))
-    # A constant feature carries nothing: leave its scale alone. Rounding makes its deviation tiny, not zero.
-    std = np.where(std > 1e-10 * np.abs(mean), std, 1.0)
+    # A constant feature carries nothing: leave its scale alone.
+    std = np.where(std > 0, std, 1.0)
     return torch.from_numpy(mean).reshape(kept), torch.from_numpy(std).reshape(kept)
 
 
 def _moments(
     x: Inputs, rows: npt.NDArray[np.int64], axes: tuple[int, ...]
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    """Mean and deviation over `axes`, uint8 scaled to [0, 1]; a few rows at a time, by Chan's update."""
+    """Mean and deviation over `axes`, uint8 scaled to [0, 1]; a few rows at a time, by Chan's update.
+
+    Numbers are counted from the first of their kind: far from zero sums would lose their digits, and the deviation
+    of a constant would be tiny instead of zero.
+    """
     count, mean, squares = 0, np.zeros(()), np.zeros(())
+    first = fetch(x, rows[:1]).astype(np.float64)
+    origin = first[:, :, :1, :1] if first.ndim == 4 else first
     size = max(1, MOMENT_NUMBERS // math.prod(x.shape[1:] if isinstance(x, np.ndarray) else x.shape))
     for start in range(0, len(rows), size):
         block = fetch(x, rows[start : start + size])
+        if x.dtype != np.uint8:
+            block = block - origin
         own = block.size // math.prod(n for axis, n in enumerate(block.shape) if axis not in axes)
         own_mean, own_variance = block.mean(axes, dtype=np.float64), block.var(axes, dtype=np.float64)
         total, apart = count + own, own_mean - mean
         squares = squares + own_variance * own + apart**2 * (count * own / total)
         mean = mean + apart * (own / total)
         count = total
-    scale = 255.0 if x.dtype == np.uint8 else 1.0
-    return mean / scale, np.sqrt(squares / count) / scale
+    if x.dtype == np.uint8:
+        return mean / 255, np.sqrt(squares / count) / 255
+    return mean + origin.reshape(mean.shape), np.sqrt(squares / count)
 
 
 @torch.no_grad()

@@ -165,7 +165,7 @@ class Run:
             if not isinstance(data, tuple | list) or len(data) != 2:
                 raise InputError(
                     f"data must be a Dataset or a pair (x, y), got {type(data).__name__}; "
-                    "ng.data.load(name) loads a dataset by its name"
+                    "ng.data.load(...) makes one of a name, a file, a data frame or a torch dataset"
                 )
             data = from_arrays(*data)
         self.method = methods.get(method)
