@@ -138,7 +138,7 @@ class NoisyLabelClassifier(ClassifierMixin, BaseEstimator):
         x = as_inputs(X)
         if sample_weight is not None:
             weight = np.asarray(_check_sample_weight(sample_weight, X, ensure_non_negative=True))
-            kept = weight > 0
+            kept = slice(None) if (weight > 0).all() else weight > 0  # without a copy where all count
             x, codes, sample_weight = x[kept], codes[kept], weight[kept]
         if len(np.unique(codes)) < 2:
             raise InputError("y has only one class; a classifier needs at least two")

@@ -13,6 +13,7 @@ from noisegate.data.dataset import Dataset, Split
 from noisegate.errors import DivergedError, InputError
 from noisegate.methods.base import Phase
 from noisegate.methods.direct import Direct
+from noisegate.training import trainer
 from noisegate.training.job import given_labels
 from noisegate.training.trainer import PhaseRun, Training
 
@@ -308,3 +309,28 @@ def test_the_average_follows_a_buffer_that_was_replaced(data, job_for):
     for _ in range(3):
         run.run_epoch()
     assert float(run.average["level"]) == 2.0
+
+
+def test_small_networks_are_trained_by_one_thread_and_the_caller_keeps_its_own(data, job_for, monkeypatch):
+    before, seen = torch.get_num_threads(), []
+    torch.set_num_threads(2)
+    try:
+        for small in (2**22, 1):
+            monkeypatch.setattr(trainer, "SMALL_STEP", small)
+            monkeypatch.setattr(
+                trainer.PhaseRun, "run_epoch", noting(trainer.PhaseRun.run_epoch, seen, torch.get_num_threads)
+            )
+            ng.train(data, "ce", "mlp-8", {"epochs": 1}, device="cpu")
+            monkeypatch.undo()
+            assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
+    assert seen == [1, 2]
+
+
+def noting(function, notes, what):
+    def noted(*arguments):
+        notes.append(what())
+        return function(*arguments)
+
+    return noted

@@ -172,8 +172,8 @@ class Column:
         own = [f"{self.name}={c}" for c in self.categories] if self.kind == "category" else [self.name]
         return own + ([f"{self.name} is missing"] if self.missing else [])
 
-    def encode(self, series: pd.Series) -> Floats:
-        """(N, len(features)) numbers of one column."""
+    def encode(self, series: pd.Series, out: Floats) -> None:
+        """Write the numbers of one column to `out`, (N, len(features)), which is all zeros."""
         import pandas as pd
 
         if self.kind == "category":
@@ -181,13 +181,13 @@ class Column:
                 pd.Index(as_texts(series), dtype=object)
             )
             rows, gaps = np.flatnonzero(places >= 0), series.isna().to_numpy(bool)
-            block = np.zeros((len(series), len(self.categories)))
-            block[rows, places[rows]] = 1.0
+            out[rows, places[rows]] = 1.0
         else:
             values = as_numbers(series, self.kind) - self.origin
             gaps = np.isnan(values)
-            block = np.where(gaps, self.fill, values)[:, None]
-        return np.column_stack([block, gaps.astype(np.float64)]) if self.missing else block
+            out[:, 0] = np.where(gaps, self.fill, values)
+        if self.missing:
+            out[:, -1] = gaps
 
 
 def kind_of(series: pd.Series) -> str:
@@ -399,9 +399,12 @@ class TableReader:
                 f"the table lacks {len(lacking)} of the {len(self.columns)} columns it was trained on: "
                 f"{_listed(lacking)}; it has {_listed(list(frame.columns))}"
             )
-        blocks = [column.encode(frame[column.name]) for column in self.columns]
         # Double precision: a column far from zero keeps its digits until the model has standardised it.
-        return np.concatenate(blocks, 1)
+        out = np.zeros((len(frame), len(self.features)))
+        ends = np.cumsum([len(column.features) for column in self.columns])
+        for column, part in zip(self.columns, np.split(out, ends[:-1], axis=1), strict=True):
+            column.encode(frame[column.name], part)
+        return out
 
     def names(self, path: Any) -> list[str]:
         """A name for every row: its number."""
