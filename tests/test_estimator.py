@@ -267,3 +267,12 @@ def test_features_far_from_zero_keep_their_digits(kind):
     torch.testing.assert_close(
         clf.fitted_.network.prepare(inputs), clf.fitted_.network.prepare(inputs.double()), rtol=0, atol=0
     )
+
+
+def test_a_column_of_texts_is_named():
+    frame = pd.DataFrame({"a": [1.0, 2.0, 3.0, 4.0], "b": ["x", "y", "x", None]})
+    for given in (frame, frame.astype({"b": "category"}), frame.astype({"b": object})):
+        with pytest.raises(InputError, match="column 'b' holds texts"):
+            classifier().fit(given, [0, 1, 0, 1])
+    numbers = frame.assign(b=[1, 2, 3, 4]).astype({"b": object})
+    assert classifier(recipe={"epochs": 1}).fit(numbers, [0, 1, 0, 1]).n_features_in_ == 2

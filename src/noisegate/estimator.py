@@ -132,6 +132,7 @@ class NoisyLabelClassifier(ClassifierMixin, BaseEstimator):
             Held-out rows, labelled like the training rows, for early stopping and the best epoch. A recipe
             that needs them holds out a tenth of X if they are not given.
         """
+        _refuse_texts(X)
         X, y = validate_data(self, X, y, allow_nd=True, ensure_min_samples=2)
         check_classification_targets(y)
         self.classes_, codes = np.unique(column_or_1d(y), return_inverse=True)
@@ -239,3 +240,19 @@ class NoisyLabelClassifier(ClassifierMixin, BaseEstimator):
 def _plain_seed(random_state: Any) -> int | None:
     """A seed as it is stored; the state of a generator is not."""
     return int(random_state) if isinstance(random_state, numbers.Integral) else None
+
+
+def _refuse_texts(X: Any) -> None:
+    """Name a column of texts in a data frame: scikit-learn would name a value."""
+    if type(X).__module__.split(".")[0] != "pandas" or getattr(X, "ndim", 0) != 2:
+        return
+    from pandas.api.types import infer_dtype
+
+    for name in X.columns:
+        column = X[name]
+        values = getattr(column, "cat", None)
+        if infer_dtype(column if values is None else values.categories, skipna=True) == "string":
+            raise InputError(
+                f"column {name!r} holds texts, and this takes numbers: encode it, or train on "
+                "ng.data.load(frame, label=...) with ng.train, which reads texts, dates and gaps"
+            )

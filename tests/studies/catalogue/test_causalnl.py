@@ -201,7 +201,9 @@ def test_figure_2_draws_what_is_there(moons):
 
 def test_figure_2_says_what_is_missing(tmp_path):
     study = STUDIES["causalnl-figure2"].at_scale("smoke")
-    with pytest.raises(InputError, match="causalnl-figure2: no run has finished"):
+    with pytest.raises(
+        InputError, match="causalnl-figure2: no run that was tested as it went on has finished"
+    ):
         study.figures[0].draw(Results(study, Store(tmp_path / "none")))
 
 
