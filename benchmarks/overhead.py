@@ -3,8 +3,10 @@
     python benchmarks/overhead.py              prints its measurements and writes them all to results/overhead.md
 
 The bare loop does what the trainer's step does and nothing else: it draws batches by index from bytes in memory,
-scales them, and takes Adam steps on cross-entropy. Short epochs are taken in turn. What else the machine does
-meanwhile is more than the difference, so the median of many pairs' ratios counts, with a confidence interval.
+scales them, and takes Adam steps on cross-entropy. Short epochs are taken in turn, and the median of the pairs'
+ratios counts. One run may be some per cent slower than another of the same kind, all the time (why is not known;
+where its memory happens to lie, perhaps): so there are many, each against a network of its own, and what counts is
+the median over them.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ from noisegate.data import Dataset, Split
 from noisegate.training.run import Run
 
 RESULTS = Path(__file__).parent / "results" / "overhead.md"
-ROWS, BATCH, EPOCHS, MEASUREMENTS = 1_280, 256, 201, 3
+ROWS, BATCH, EPOCHS, RUNS = 1_280, 256, 51, 12
 
 
 def bare_epoch(
@@ -42,8 +44,8 @@ def bare_epoch(
     return time.perf_counter() - started
 
 
-def measurement(data: Dataset) -> str:
-    """One row of the table."""
+def measurement(data: Dataset) -> tuple[float, float, float]:
+    """Milliseconds a step of a run and of the bare loop, and their ratio."""
     recipe = {"epochs": EPOCHS, "batch_size": BATCH, "schedule": "constant", "normalize": "none"}
     network = ng.networks.build("lenet5", (1, 28, 28), 10)
     optimizer = torch.optim.Adam(network.parameters(), lr=1e-3, fused=True)
@@ -55,10 +57,8 @@ def measurement(data: Dataset) -> str:
             bare.append(bare_epoch(network, optimizer, x, y))
     # The first epochs warm up.
     medians = [statistics.median(seconds[1:]) / (ROWS // BATCH) * 1e3 for seconds in (ours, bare)]
-    pairs = [a / b for a, b in zip(ours[1:], bare[1:], strict=True)]
-    low, high = interval(pairs)
-    ratio = statistics.median(pairs)
-    return f"| {medians[0]:.2f} | {medians[1]:.2f} | {ratio:.3f} | {low:.3f} to {high:.3f} | at most 1.05 |\n"
+    ratio = statistics.median(a / b for a, b in zip(ours[1:], bare[1:], strict=True))
+    return medians[0], medians[1], ratio
 
 
 def interval(values: list[float]) -> tuple[float, float]:
@@ -74,14 +74,20 @@ def main() -> None:
     rng = np.random.default_rng(0)
     x = rng.integers(0, 256, (ROWS, 1, 28, 28), dtype=np.uint8)
     data = Dataset("random", Split(x, rng.integers(0, 10, ROWS)), classes=tuple("0123456789"))
+    found = [measurement(data) for _ in range(RUNS)]
+    low, high = interval([ratio for *_, ratio in found])
+    median = statistics.median(ratio for *_, ratio in found)
     text = (
         "# The trainer's overhead\n\n"
         f"{platform.machine()}, {torch.get_num_threads()} threads, torch {torch.__version__}; LeNet-5 on 28 x 28 "
         f"images, batch {BATCH}, fp32, Adam, cross-entropy. Milliseconds a step, medians of {EPOCHS - 1} epochs; "
-        "and the median of their ratios, pair by pair. A row a measurement, all that were made in one call:\n\n"
-        "| trainer | bare PyTorch loop | ratio | 95 % interval | wanted |\n|---|---|---|---|---|\n"
+        "and the median of their ratios, pair by pair. A row a run, all of one call:\n\n"
+        "| trainer | bare PyTorch loop | ratio |\n|---|---|---|\n"
     )
-    text += "".join(measurement(data) for _ in range(MEASUREMENTS))
+    text += "".join(f"| {ours:.2f} | {bare:.2f} | {ratio:.3f} |\n" for ours, bare, ratio in found)
+    text += (
+        f"\nMedian of the runs **{median:.3f}** (95 %: {low:.3f} to {high:.3f}); at most 1.05 is wanted.\n"
+    )
     print(text)
     RESULTS.write_text(text)
 
