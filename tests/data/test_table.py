@@ -11,6 +11,7 @@ from sklearn.impute import SimpleImputer
 from sklearn.preprocessing import OneHotEncoder
 
 from noisegate.data import TableReader, from_frame, load, load_table, read_table, reader_from_dict
+from noisegate.data.table import as_texts
 from noisegate.errors import DamagedFileError, InputError, MissingDataError
 
 
@@ -387,3 +388,16 @@ def test_other_separators_are_told(tmp_path, mark, suffix):
         file.write("\n".join(rows))
     with pytest.raises(InputError, match=rf"separated by commas .* its header has '\{mark}'"):
         load_table(path, label="y")
+
+
+def test_values_that_read_alike_are_one_category():
+    frame = pd.DataFrame(
+        {"a": pd.Series([1, 1.0, "1", True, None, "x", np.float64(2)] * 2, dtype=object), "y": [0, 1] * 7}
+    )
+    reader = TableReader.fit(frame, label="y")
+    assert reader.features == ["a=1", "a=2", "a=True", "a=x", "a is missing"]
+    np.testing.assert_array_equal(reader.read(frame)[:7, 0], [1, 1, 1, 0, 0, 0, 0])
+    again = reader.read(pd.DataFrame({"a": ["1", "2", "True", "x", None]}))
+    np.testing.assert_array_equal(again, np.eye(5))
+    for kind in ("category", object):
+        assert as_texts(pd.Series([1.0, 2.0, None], dtype=kind)).tolist() == ["1", "2", None]

@@ -240,11 +240,11 @@ def as_texts(series: pd.Series) -> npt.NDArray[np.object_]:
             return str(int(value))
         return str(value)
 
-    from pandas.api.types import is_string_dtype
+    from pandas.api.types import infer_dtype
 
     gaps = series.isna().to_numpy(bool)
     out = series.to_numpy(object, copy=True)
-    if not is_string_dtype(series.dtype):  # where all are texts already there is nothing to do
+    if infer_dtype(out, skipna=True) != "string":  # where all are texts already there is nothing to do
         out[:] = [None if gap else text(value) for gap, value in zip(gaps, out, strict=True)]
     out[gaps] = None
     return out
