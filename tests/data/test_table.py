@@ -401,3 +401,6 @@ def test_values_that_read_alike_are_one_category():
     np.testing.assert_array_equal(again, np.eye(5))
     for kind in ("category", object):
         assert as_texts(pd.Series([1.0, 2.0, None], dtype=kind)).tolist() == ["1", "2", None]
+    texts = TableReader.fit(frame.assign(a=pd.Categorical(["01", "1"] * 7)), label="y").columns[0]
+    assert texts.text
+    assert not reader.columns[0].text

@@ -330,7 +330,7 @@ def _learn_categories(
         missing=missing,
         categories=tuple(values[order]),
         others=distinct - len(order),
-        text=infer_dtype(series, skipna=True) == "string",
+        text=infer_dtype(series.to_numpy(object), skipna=True) == "string",
     )
 
 
