@@ -22,11 +22,11 @@ def no_interrupt() -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
 
 
-def how_it_ended(process: BaseProcess) -> str:
-    """How a process that gave no answer ended, and why that may be: "was killed by signal 9; ..."."""
+def how_it_ended(process: BaseProcess, advice: str = "") -> str:
+    """How a process that gave no answer ended; where memory may have run out, with what to do about it."""
     process.join(timeout=5)
     code = process.exitcode
     if code is None or code >= 0:
         return f"ended with code {code}"
-    hint = "; perhaps memory ran out" if code == -signal.SIGKILL else ""
+    hint = f"; perhaps memory ran out{advice}" if code == -signal.SIGKILL else ""
     return f"was killed by signal {-code}{hint}"

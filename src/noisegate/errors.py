@@ -74,3 +74,12 @@ def is_real(value: object) -> bool:
     [True, True, False, False, False, False]
     """
     return isinstance(value, numbers.Real) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def first_line(error: BaseException) -> str:
+    """What went wrong, in one line.
+
+    >>> first_line(ValueError("no\\nway")), first_line(AssertionError())
+    ('ValueError: no', 'AssertionError')
+    """
+    return ": ".join([type(error).__name__, *str(error).strip().splitlines()[:1]])

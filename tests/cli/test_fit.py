@@ -3,6 +3,7 @@
 import json
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import noisegate as ng
@@ -33,6 +34,32 @@ def test_it_says_what_was_done(call, table, tmp_path):
     assert fitted.metrics["test_accuracy"] > 0.95
     assert fitted.objective.temperature == 0.5
     assert fitted.record["identity"]["recipe"]["epochs"] == 15
+
+
+def test_it_says_what_became_of_the_rows_and_columns(call, tmp_path):
+    frame = pd.concat([flowers(seed=seed) for seed in range(4)], ignore_index=True)
+    frame["free"] = [f"text {n // 2}" for n in range(len(frame))]
+    frame["fixed"] = 1
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    code, out, err = call(
+        "fit",
+        tmp_path / "t.csv",
+        "--label",
+        "species",
+        "--out",
+        tmp_path / "m",
+        *QUICK,
+        "--recipe",
+        "keep=best",
+    )
+    assert (code, err) == (0, "")
+    words = " ".join(out.split())
+    assert "432 training rows, 48 validation" in words  # a tenth is held out
+    assert "left out: fixed (constant); too rare to be kept: free (140 texts)" in words
+    fitted = ng.Fitted.load(tmp_path / "m")
+    data = ng.data.load(tmp_path / "t.csv", label="species")
+    same = np.mean(fitted.predict(data.train.x) == np.asarray(data.label_values)[data.train.y])
+    assert f"given labels repeated {same:.2%} of 480 rows" in words
 
 
 @pytest.mark.parametrize(

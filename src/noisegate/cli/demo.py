@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import platform
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -25,6 +24,7 @@ from noisegate.evaluation.page import Page
 from noisegate.fitted import Fitted
 from noisegate.training.recipe import Recipe
 from noisegate.training.run import train
+from noisegate.training.trainer import one_thread
 
 #: The methods of the demo, in the order of the table; each with the parameters it has by default.
 DEMO_METHODS: tuple[str, ...] = ("ce", "ls", "gce", "mixup", "elr", "ln")
@@ -104,17 +104,6 @@ def run(out: Path, seed: int = 0, scale: Scale = Scale()) -> dict[str, Any]:  # 
     report = make_page(results, rows, pictures).write(out / "report.html")
     output.say(f"\nThe report with the plots is {report}")
     return results
-
-
-@contextlib.contextmanager
-def one_thread() -> Iterator[None]:
-    """Train on one core: networks as small as these gain nothing from two, and sums keep their order."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 # -- training --------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from noisegate._fusing import fusing
-from noisegate.errors import UnknownNameError
+from noisegate.errors import UnknownNameError, first_line
 from noisegate.networks._layers import Head
 from noisegate.networks.prepare import Prepared
 from noisegate.training import distributed
@@ -37,15 +37,6 @@ log = logging.getLogger("noisegate")
 
 class CaptureError(RuntimeError):
     """A step cannot be captured; the message says why."""
-
-
-def first_line(error: BaseException) -> str:
-    """What went wrong, in one line.
-
-    >>> first_line(ValueError("no\\nway")), first_line(AssertionError())
-    ('ValueError: no', 'AssertionError')
-    """
-    return ": ".join([type(error).__name__, *str(error).strip().splitlines()[:1]])
 
 
 class Pending:

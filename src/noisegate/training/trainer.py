@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
 
-from noisegate.errors import DivergedError, InputError
+from noisegate.errors import DivergedError, InputError, first_line
 from noisegate.fitted import Fitted
 from noisegate.methods.base import Batch, History, Method, Phase, PhaseModule
 from noisegate.training import distributed
@@ -30,7 +30,6 @@ from noisegate.training.capture import (
     Reading,
     captured_step,
     compiled_networks,
-    first_line,
     log,
     no_waiting,
     on_host,
@@ -647,18 +646,21 @@ def precision(name: str) -> Iterator[None]:
             cudnn.deterministic, cudnn.benchmark = before
 
 
-@contextlib.contextmanager
-def few_threads(run: PhaseRun) -> Iterator[None]:
+def few_threads(run: PhaseRun) -> contextlib.AbstractContextManager[None]:
     """Inside, a CPU trains small networks on vectors by one thread.
 
     A second one would gain nothing there; and where its core is busy, all others wait for it at every operation:
     a fit of half a second was seen to take half a minute.
     """
-    before = torch.get_num_threads()
     weights = sum(p.numel() for p in run.module.parameters())
-    if len(run.job.train.shape) > 1 or run.batch_size * weights > SMALL_STEP:
-        yield
-        return
+    small = len(run.job.train.shape) == 1 and run.batch_size * weights <= SMALL_STEP
+    return one_thread() if small else contextlib.nullcontext()
+
+
+@contextlib.contextmanager
+def one_thread() -> Iterator[None]:
+    """Inside, torch computes by one thread: sums keep their order."""
+    before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
         yield

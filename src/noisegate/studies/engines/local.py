@@ -266,10 +266,10 @@ class _Pool:
             yield message
 
     def _died(self, worker: _Worker) -> Event:
-        settings, how = worker.doing, how_it_ended(worker.process)
+        settings, how = worker.doing, how_it_ended(worker.process, ": try fewer --workers")
         worker.doing = None
         worker.stop()
-        message = f"the process of this run {how}{': try fewer --workers' if 'memory' in how else ''}"
+        message = f"the process of this run {how}"
         self.store.fail(settings, "crashed", message)  # type: ignore[arg-type]
         return Event("crashed", settings, message)  # type: ignore[arg-type]
 

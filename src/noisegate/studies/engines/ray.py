@@ -26,7 +26,7 @@ import numpy.typing as npt
 from noisegate._files import locked, read_json
 from noisegate._version import __version__
 from noisegate.data.registry import root_folder
-from noisegate.errors import BusyError, InputError, NoisegateError
+from noisegate.errors import BusyError, InputError, NoisegateError, first_line
 from noisegate.studies import memory
 from noisegate.studies.engines.base import Context, Engine
 from noisegate.studies.engines.local import RUN_BYTES
@@ -245,7 +245,7 @@ def _start(ray: Any, folder: str | None) -> None:
             **_quiet(),
         )
     except Exception as error:
-        raise InputError(f"Ray could not be started on this machine: {_line(error)}") from error
+        raise InputError(f"Ray could not be started on this machine: {first_line(error)}") from error
 
 
 def _connect(ray: Any, address: str) -> None:
@@ -253,7 +253,7 @@ def _connect(ray: Any, address: str) -> None:
     try:
         ray.init(address=address, **_quiet())
     except Exception as error:
-        raise InputError(f"no connection to the Ray cluster at {address!r}: {_line(error)}") from error
+        raise InputError(f"no connection to the Ray cluster at {address!r}: {first_line(error)}") from error
 
 
 def _check_reachable(address: str) -> None:
@@ -279,12 +279,6 @@ def _check_reachable(address: str) -> None:
 
 def _tls() -> bool:
     return os.environ.get("RAY_USE_TLS", "0") not in ("", "0")
-
-
-def _line(error: BaseException) -> str:
-    """The first line of what an error says."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[0] if lines else type(error).__name__
 
 
 # -- how much fits ---------------------------------------------------------------------------------
@@ -447,11 +441,13 @@ class _Flight:
             if any(text in str(error) for text in ("ImportError", "No module named", "failed to import")):
                 raise InputError(
                     f"a node of the cluster cannot import noisegate; install version {__version__} on every "
-                    f"node ({_line(error.cause or error)})"
+                    f"node ({first_line(error.cause or error)})"
                 ) from None
-            return self._crashed(settings, f"its task failed: {_line(error.cause or error)}", str(error))
+            return self._crashed(settings, f"its task failed: {first_line(error.cause or error)}", str(error))
         except errors.RayError as error:
-            return self._crashed(settings, f"its worker died {RETRIES + 1} times: {_line(error)}", str(error))
+            return self._crashed(
+                settings, f"its worker died {RETRIES + 1} times: {first_line(error)}", str(error)
+            )
         if outcome.kind == "stopped":
             if outcome.errno is not None:
                 raise OSError(outcome.errno, outcome.message)
