@@ -6,6 +6,8 @@ Every method is trained eagerly and as CUDA graphs, in fp32 with torch's determi
 method learnt beside, and the whole history must be equal. So must runs side by side and runs alone, a resumed run
 and an undisturbed one. Further rows: the caller's random state stays what it was, and an epoch of a captured run
 makes the host wait for nothing but its numbers.
+
+tests/training/test_replays.py goes through the same rows on a CPU, with recorded operations in place of graphs.
 """
 
 from __future__ import annotations
@@ -34,6 +36,7 @@ from noisegate.training.run import Run
 from noisegate.training.side_by_side import how_many_fit, side_by_side
 from noisegate.training.trainer import Epoch
 
+DEVICE = "cuda"
 PARAMETERS: dict[str, dict[str, Any]] = {
     name: {"n_samples": 64, "n_samples_eval": 64} for name in ("het", "het-tau", "het-full")
 }
@@ -73,7 +76,7 @@ def run_of(
     data: Dataset, method: str, network: str, recipe: dict[str, Any], seed: int = 0, **options: Any
 ) -> Run:
     built = ng.methods.get(method, **PARAMETERS.get(method, {}))
-    return Run(data, built, network, ng.Recipe().replace(**recipe), seed, "cuda", **options)
+    return Run(data, built, network, ng.Recipe().replace(**recipe), seed, DEVICE, **options)
 
 
 def outcome(run: Run) -> dict[str, Any]:
@@ -165,11 +168,11 @@ def same_after_resume(data: Dataset) -> str:
 
 
 def callers_random_state(data: Dataset) -> str:
-    torch.cuda.manual_seed(7)
-    expected = torch.rand(3, device="cuda")
-    torch.cuda.manual_seed(7)
+    torch.manual_seed(7)
+    expected = torch.rand(3, device=DEVICE)
+    torch.manual_seed(7)
     trained(data, "nan", "cnn9", SHORT)
-    return "" if torch.equal(torch.rand(3, device="cuda"), expected) else "it has moved"
+    return "" if torch.equal(torch.rand(3, device=DEVICE), expected) else "it has moved"
 
 
 @contextlib.contextmanager
@@ -211,32 +214,36 @@ def waits_for_nothing(data: Dataset) -> str:
     return ""
 
 
+def checks() -> dict[str, Callable[[Dataset], str]]:
+    """The rows by name: each says what differs, or nothing."""
+    found: dict[str, Callable[[Dataset], str]] = {
+        f"ln, {name}": lambda data, a=arguments: same_eager_and_captured(data, "ln", *a)  # type: ignore[misc]
+        for name, arguments in RECIPES.items()
+    }
+    found |= {
+        name: lambda data, n=name: same_eager_and_captured(data, n, "lenet5", SHORT)  # type: ignore[misc]
+        for name in sorted(METHODS)
+    }
+    return found | {
+        "side by side": same_side_by_side,
+        "resumed": same_after_resume,
+        "streamed and resident": streamed,
+        "random state": callers_random_state,
+        "waits for nothing": waits_for_nothing,
+        "waits for nothing, streamed": waits_for_nothing_streamed,
+    }
+
+
 def main() -> int:
     torch.use_deterministic_algorithms(True, warn_only=True)
     warnings.simplefilter("ignore")
-    data, fallbacks = images(), Fallbacks()
-    checks: list[tuple[str, Callable[[], str]]] = [
-        (f"ln, {name}", lambda a=arguments: same_eager_and_captured(data, "ln", *a))  # type: ignore[misc]
-        for name, arguments in RECIPES.items()
-    ]
-    checks += [
-        (name, lambda n=name: same_eager_and_captured(data, n, "lenet5", SHORT))  # type: ignore[misc]
-        for name in sorted(METHODS)
-    ]
-    checks += [
-        ("side by side", lambda: same_side_by_side(data)),
-        ("resumed", lambda: same_after_resume(data)),
-        ("streamed and resident", lambda: streamed(data)),
-        ("random state", lambda: callers_random_state(data)),
-        ("waits for nothing", lambda: waits_for_nothing(data)),
-        ("waits for nothing, streamed", lambda: waits_for_nothing_streamed(data)),
-    ]
+    data, fallbacks, rows = images(), Fallbacks(), checks()
     failed = 0
     print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}")
-    for name, check in checks:
+    for name, check in rows.items():
         started, before = time.perf_counter(), len(fallbacks.lines)
         try:
-            found = check()
+            found = check(data)
         except Exception as error:
             found = f"{type(error).__name__}: {error}"
         found = found or "; ".join(fallbacks.lines[before:])
@@ -244,7 +251,7 @@ def main() -> int:
         seconds = time.perf_counter() - started
         print(f"{name:36} {'DIFFERS: ' + found if found else 'equal':60} {seconds:6.1f} s", flush=True)
     fit = how_many_fit(lambda: run_of(data, "ln", "lenet5", SHORT))
-    print(f"{len(checks) - failed} of {len(checks)} as they should be; of ln on lenet5, {fit} runs fit")
+    print(f"{len(rows) - failed} of {len(rows)} as they should be; of ln on lenet5, {fit} runs fit")
     return 1 if failed else 0
 
 
