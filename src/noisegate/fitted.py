@@ -19,6 +19,7 @@ from noisegate._version import __version__
 from noisegate.data.dataset import Inputs, as_inputs
 from noisegate.data.loader import Rows
 from noisegate.errors import DamagedFileError, InputError, MissingDataError
+from noisegate.networks.layout import channels_last_
 from noisegate.networks.prepare import Prepared
 from noisegate.objectives import Objective
 from noisegate.training.checkpoint import load_tree, save_tree
@@ -170,6 +171,8 @@ class Fitted:
         state = tree["network"]
         built = Prepared(body, state["mean"], state["std"], spec)
         _load_weights(built, state, folder)
+        if torch.device(device).type == "cpu":
+            channels_last_(built)  # as it was trained: the last bits of what it predicts are the same
         objective = Objective.from_dict(description["objective"])
         objective.load_state_dict(tree["objective"])
         fitted = cls(built.to(device).eval(), objective.to(device).eval(), **tree["extras"])

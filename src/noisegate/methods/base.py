@@ -137,7 +137,8 @@ def build_objective(
 class Method(ABC):
     """How a noisy dataset becomes a classifier.
 
-    A subclass is a dataclass whose fields are its parameters, and defines `phases`.
+    A subclass is a dataclass whose fields are its parameters, and defines `phases`. One without parameters may be a
+    plain class.
 
     Attributes
     ----------
@@ -175,7 +176,16 @@ class Method(ABC):
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """The parameters by name, as in scikit-learn."""
-        return {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}  # type: ignore[arg-type]
+        kind = type(self)
+        if "__dataclass_fields__" not in vars(kind) and vars(kind).keys() & {"__init__", "__annotations__"}:
+            raise InputError(
+                f"the parameters of {kind.__name__} must be fields of a dataclass, so that they are stored with "
+                "its results: write @dataclass above the class"
+            )
+        names: list[str] = (
+            [f.name for f in dataclasses.fields(self)] if dataclasses.is_dataclass(self) else []
+        )
+        return {name: getattr(self, name) for name in names}
 
     def set_params(self, **params: Any) -> Method:
         """Change parameters in place, as in scikit-learn; an unknown one is refused by name."""

@@ -20,6 +20,7 @@ from torch.nn.modules.batchnorm import _NormBase
 from noisegate.errors import DivergedError, InputError, first_line
 from noisegate.fitted import Fitted
 from noisegate.methods.base import Batch, History, Method, Phase, PhaseModule
+from noisegate.networks.layout import channels_last_
 from noisegate.training import distributed
 from noisegate.training.capture import (
     WARMUP_STEPS,
@@ -37,6 +38,7 @@ from noisegate.training.capture import (
 )
 from noisegate.training.checkpoint import RunFolder
 from noisegate.training.job import Job, Passes, read_given
+from noisegate.training.memory import memory_kept
 from noisegate.training.optimizers import build_optimizer, load_optimizer, state_tensors
 
 CHECKPOINT_SECONDS = 30.0
@@ -614,9 +616,8 @@ def make_program(run: PhaseRun) -> Program:
 def laid_out(phase: Phase, device: torch.device) -> PhaseModule:
     """A phase's module on its device, in the layout in which its steps are fast."""
     module = phase.module.to(device)
-    if device.type == "cuda" and phase.recipe.precision == "bf16":
-        # bf16 convolutions bring their inputs into it themselves.
-        module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    if device.type == "cpu" or phase.recipe.precision == "bf16":
+        channels_last_(module)
     return module
 
 
@@ -734,6 +735,7 @@ class Training:
         self._saved = time.monotonic()
         self._writer: ThreadPoolExecutor | None = None
         self._writing: Future[None] | None = None
+        self._held = contextlib.ExitStack()
 
     def __iter__(self) -> Iterator[Epoch]:
         for item in self.slices():
@@ -750,6 +752,8 @@ class Training:
         """
         self._refuse_diverged()
         self.lane.open()
+        if self.lane.stream is None:
+            self._held.enter_context(memory_kept())
         phases = self.method.phases(self.job)
         result: Any = None
         number = 0
@@ -773,6 +777,7 @@ class Training:
                 self.lane.close()
             self._written()
         finally:
+            self._held.close()
             if self._writer is not None:
                 self._writer.shutdown()
                 self._writer = None
