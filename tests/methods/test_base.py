@@ -5,9 +5,10 @@ import pytest
 import noisegate as ng
 from noisegate.methods.base import Method, Phase
 from noisegate.methods.direct import Direct
+from noisegate.objectives import Objective
 
 
-class Plain(Method):
+class Simple(Method):
     """Without parameters."""
 
     def phases(self, job):
@@ -17,21 +18,38 @@ class Plain(Method):
         return ng.Fitted(network, objective)
 
 
-class Undeclared(Plain):
+class Undeclared(Simple):
     def __init__(self, rate=0.1):
         self.rate = rate
 
 
-class Undecorated(Plain):
+class Undecorated(Simple):
     rate: float = 0.1
 
 
 def test_a_method_without_parameters_may_be_a_plain_class(noisy_digits):
-    assert Plain().settings() == {"class": "Plain"}
-    assert ng.train(noisy_digits, Plain(), "mlp-4", {"epochs": 1}, device="cpu").history
+    assert Simple().settings() == {"class": "Simple"}
+    assert ng.train(noisy_digits, Simple(), "mlp-4", {"epochs": 1}, device="cpu").history
 
 
 @pytest.mark.parametrize("kind", [Undeclared, Undecorated])
 def test_parameters_that_nobody_would_store_are_refused(kind, noisy_digits):
     with pytest.raises(ng.errors.InputError, match=f"{kind.__name__} must be fields of a dataclass"):
         ng.train(noisy_digits, kind(), "mlp-4", {"epochs": 1}, device="cpu")
+
+
+@pytest.mark.parametrize(
+    ("base", "name", "kind"), [(Method, "Forward", "a method"), (Objective, "GCE", "an objective")]
+)
+def test_names_of_the_library_stay_its_own(base, name, kind):
+    """Otherwise every stored model with one would come back as somebody else's."""
+    before = base.classes[name]
+    with pytest.raises(ng.errors.InputError, match=f"noisegate has {kind} called {name}"):
+        type(name, (base,), {"__module__": "mine"})
+    assert base.classes[name] is before
+
+
+def test_a_class_may_be_written_once_more():
+    first, second = (type("OfANotebook", (Simple,), {"__module__": "__main__"}) for _ in range(2))
+    assert Method.classes["OfANotebook"] is second is not first
+    del Method.classes["OfANotebook"]

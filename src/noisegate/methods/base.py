@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from torch import Tensor, nn
 
+from noisegate._classes import enlist
 from noisegate.errors import InputError, UnknownNameError
 from noisegate.objectives import Objective, objective_parameters
 
@@ -152,7 +153,7 @@ class Method(ABC):
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
-        Method.classes[cls.__name__] = cls
+        enlist(cls, Method.classes, "a method")
 
     @abstractmethod
     def phases(self, job: Job) -> Phases:

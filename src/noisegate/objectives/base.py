@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
+from noisegate._classes import enlist
 from noisegate.errors import InputError, UnknownNameError, is_real
 
 REDUCTIONS = ("mean", "sum", "none")
@@ -79,7 +80,7 @@ class Objective(nn.Module, ABC):
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
-        Objective.classes[cls.__name__] = cls
+        enlist(cls, Objective.classes, "an objective")
 
     def __init__(
         self,
