@@ -7,6 +7,7 @@ as long as running them. A CUDA graph is launched as one.
 from __future__ import annotations
 
 import contextlib
+import functools
 import gc
 import importlib.util
 import logging
@@ -195,12 +196,23 @@ def compiled_networks(module: nn.Module) -> Iterator[None]:
         # Of torch's own way to trace an autograd.Function: where warnings are errors it would stop the compiling.
         warnings.filterwarnings("ignore", message=".*should not be instantiated", category=DeprecationWarning)
         for network in trained:
-            # Not __call__: a frame of torch's own, as nn.Sequential has, is not compiled unless it is handed over.
             own = vars(network).get("forward")
             afterwards.callback(_put_back, network, own)
-            network.forward = torch.compile(network.forward, dynamic=False)
+            if own is None:
+                network.forward = functools.partial(torch.compile(_forward, dynamic=False), network)
+            else:
+                network.forward = torch.compile(own, dynamic=False)
         afterwards.enter_context(fusing())
         yield
+
+
+def _forward(network: nn.Module, *args: Any) -> Any:
+    """What a network's class does, in a frame of ours: what is compiled for one network serves all that are alike.
+
+    A frame of torch's own, as nn.Sequential has, would not be compiled, and handed over by itself not be shared by
+    torch 2.8 and before.
+    """
+    return type(network).forward(network, *args)
 
 
 def _put_back(network: nn.Module, forward: Callable[..., Any] | None) -> None:
@@ -250,10 +262,12 @@ class Graph:
         try:
             self._graph.capture_end()
         except RuntimeError:
-            device = torch.cuda.current_device()
+            device, torch_c = torch.cuda.current_device(), torch._C
             with contextlib.suppress(RuntimeError, AttributeError):
-                torch._C._cuda_endAllocateToPool(device, pool)
-                torch._C._cuda_releasePool(device, pool)
+                # The second name is that of torch 2.6.
+                end = getattr(torch_c, "_cuda_endAllocateToPool", None)
+                (end or torch_c._cuda_endAllocateCurrentStreamToPool)(device, pool)  # type: ignore[attr-defined]
+                torch_c._cuda_releasePool(device, pool)
 
     def __call__(self) -> None:
         self._graph.replay()
