@@ -57,7 +57,7 @@ def test_partial_sums_are_those_of_the_gradient(n_in, n_out):
     weight = torch.zeros(n_out, n_in, 3, 3, requires_grad=True)
     F.conv2d(x, weight, padding=1).backward(grad)
     found = weight_gradient(x, grad).sum(dim=0).permute(0, 3, 1, 2)
-    torch.testing.assert_close(found, weight.grad)
+    torch.testing.assert_close(found, weight.grad, rtol=1e-5, atol=1e-4)
     checks = "test_schema", "test_faketensor", "test_aot_dispatch_static"
     torch.library.opcheck(weight_gradient, (x, grad), test_utils=checks)
 
