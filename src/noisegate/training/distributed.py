@@ -53,6 +53,12 @@ from noisegate.errors import InputError
 from noisegate.objectives.base import added_up
 from noisegate.training.randomness import RandomState
 
+if dist.is_available():
+    # Its functions have for a default the group of all processes as it is when they are defined. Torch imports it
+    # at an optimiser's first step: the group would then outlive its end, and a thread of gloo's that lets go of a
+    # tensor while Python shuts down ends the process by an abort.
+    import torch.distributed.nn.functional
+
 T = TypeVar("T")
 #: What torchrun tells its processes.
 ENVIRONMENT = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
