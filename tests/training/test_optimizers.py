@@ -1,3 +1,6 @@
+import subprocess
+import sys
+
 import pytest
 import torch
 from torch import nn
@@ -115,3 +118,98 @@ def test_norm_and_bias_can_be_spared_from_decay():
     assert groups[1]["weight_decay"] == 0.0
     (everything,) = parameter_groups(network, recipe_for("sgd"))
     assert len(everything["params"]) == 5
+
+
+FUSED = {
+    "sgd": lambda g, lr: torch.optim.SGD(g, lr=lr, momentum=0.8, weight_decay=0.1, fused=True),
+    "nesterov": lambda g, lr: torch.optim.SGD(
+        g, lr=lr, momentum=0.8, weight_decay=0.1, nesterov=True, fused=True
+    ),
+    "adam": lambda g, lr: torch.optim.Adam(
+        g, lr=lr, betas=(0.8, 0.9), eps=1e-7, weight_decay=0.1, fused=True
+    ),
+    "adamw": lambda g, lr: torch.optim.AdamW(
+        g, lr=lr, betas=(0.8, 0.9), eps=1e-7, weight_decay=0.1, fused=True
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FUSED)
+@pytest.mark.parametrize("everything", [True, False])
+def test_steps_are_those_of_torchs_fused_optimizers_bit_for_bit(name, everything):
+    """With groups, a changing rate, updates that are skipped, and a parameter that has no gradient at times."""
+    ours, theirs, lr = small_network(), small_network(), torch.tensor(0.05)
+    recipe = recipe_for(name, decay_norm_and_bias=everything)
+    optimizer = build_optimizer(ours, recipe, lr)
+    groups = [{k: v for k, v in g.items() if k != "adapt"} for g in parameter_groups(theirs, recipe)]
+    reference = FUSED[name](groups, lr)
+    for p in (p for group in reference.param_groups for p in group["params"]):
+        # As ours has it from the start.
+        kinds = ("exp_avg", "exp_avg_sq") if name.startswith("adam") else ("momentum_buffer",)
+        reference.state[p] = {kind: torch.zeros_like(p) for kind in kinds}
+        if name.startswith("adam"):
+            reference.state[p]["step"] = torch.zeros(())
+    for step in range(6):
+        lr.fill_(0.05 / (step + 1))
+        for network, o in ((ours, optimizer), (theirs, reference)):
+            o.zero_grad()
+            losses(network, step).backward()
+            if step == 3:
+                network[0].bias.grad = None
+            o.found_inf = torch.tensor(float(step == 4))
+            o.step()
+    assert all(torch.equal(p, q) for p, q in zip(ours.parameters(), theirs.parameters(), strict=True))
+
+
+def test_parameters_of_several_types_are_updated():
+    network = small_network()
+    network[3].double()
+    before = [p.detach().clone() for p in network.parameters()]
+    optimizer = build_optimizer(network, recipe_for("adam"), torch.tensor(0.05))
+    network[3](network[:3](torch.randn(8, 4)).double()).square().sum().backward()
+    optimizer.step()
+    assert not any(torch.equal(p, q) for p, q in zip(network.parameters(), before, strict=True))
+
+
+@pytest.mark.parametrize("name", REFERENCES)
+def test_another_goes_on_from_its_state(name):
+    def network():
+        with torch.random.fork_rng():
+            torch.manual_seed(0)
+            return nn.Sequential(nn.Conv2d(2, 3, 3), nn.Flatten(), nn.Linear(12, 3))
+
+    def step(network, optimizer, number):
+        optimizer.zero_grad()
+        x = torch.randn(5, 2, 4, 4, generator=torch.Generator().manual_seed(number))
+        network(x).square().sum().backward()
+        optimizer.step()
+
+    one, other = network(), network().to(memory_format=torch.channels_last)
+    first = build_optimizer(one, recipe_for(name), torch.tensor(0.05))
+    for number in range(3):
+        step(one, first, number)
+    second = build_optimizer(other, recipe_for(name), torch.tensor(0.05))
+    other.load_state_dict(one.state_dict())
+    second.load([{k: v.clone() for k, v in state.items()} for state in first.state])
+    # Kernels walk through parameter, gradient and state side by side.
+    shaped = [t for t in second.state[0].values() if t.dim() == 4]
+    assert shaped
+    assert all(t.stride() == other[0].weight.stride() for t in shaped)
+    for number in range(3, 6):
+        step(one, first, number)
+        step(other, second, number)
+    for p, q in zip(one.parameters(), other.parameters(), strict=True):
+        torch.testing.assert_close(p, q)
+
+
+def test_training_on_a_cpu_does_not_load_the_compiler():
+    """It takes longer than a small fit."""
+    program = (
+        "import sys, noisegate as ng\n"
+        "data = ng.data.load('digits').corrupt(ng.noise.Symmetric(0.2), seed=0)\n"
+        "for method in ('ln', 'het', 'co-teaching', 'forward'):\n"
+        "    ng.train(data, method, 'mlp-4', {'epochs': 1, 'clip_norm': 1.0, 'ema': 0.9}, device='cpu')\n"
+        "print([name for name in ('torch._dynamo', 'torch._inductor') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

@@ -1,18 +1,152 @@
-"""Optimisers with a tensor learning rate, and a way to skip an update without touching their state."""
+"""Optimisers with a tensor learning rate, and a way to skip an update without touching their state.
+
+They are thin: torch's fused kernels do the work. The classes that torch.optim has around the same kernels import
+torch's compiler when they are first used, which takes longer than many a small fit.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
-from torch.optim import SGD, Adam, AdamW, Optimizer
 
 from noisegate.training.recipe import Recipe
 
 _NORMS = (_NormBase, nn.GroupNorm, nn.LayerNorm, nn.LocalResponseNorm)
+Group = dict[str, Any]
+
+
+class Optimizer(ABC):
+    """Updates of groups of parameters; capture-safe.
+
+    Its state is there from the start, all zero: a CUDA graph needs it before the first step, and that step may be
+    skipped.
+
+    Parameters
+    ----------
+    groups : list of dict
+        `params`, and what a group has of its own, by the names of the recipe.
+    recipe : Recipe
+    lr : tensor ()
+        Read at every step.
+
+    Attributes
+    ----------
+    state : list of dict
+        The tensors of every parameter, in the order of the groups.
+    found_inf : tensor () or None
+        Where it is 1, the next update leaves weights, state and counters as they are.
+    """
+
+    #: What is kept for every parameter, in its shape.
+    moments: ClassVar[tuple[str, ...]] = ()
+    counts: ClassVar[bool] = False
+
+    def __init__(self, groups: list[Group], recipe: Recipe, lr: Tensor) -> None:
+        self.groups, self.recipe, self.lr = groups, recipe, lr
+        self.found_inf: Tensor | None = None
+        self.parameters = [p for group in groups for p in group["params"]]
+        self.state = [self._start(p) for p in self.parameters]
+        self._of = {id(p): state for p, state in zip(self.parameters, self.state, strict=True)}
+
+    def _start(self, p: nn.Parameter) -> dict[str, Tensor]:
+        state = {"step": torch.zeros((), dtype=torch.float32, device=p.device)} if self.counts else {}
+        return state | {name: torch.zeros_like(p, requires_grad=False) for name in self.moments}
+
+    def zero_grad(self) -> None:
+        """Forget the gradients."""
+        for p in self.parameters:
+            p.grad = None
+
+    @torch.no_grad()
+    def step(self) -> None:
+        """One update of every parameter that has a gradient."""
+        for group in self.groups:
+            # A kernel takes tensors of one type.
+            kinds: dict[torch.dtype, tuple[list[Tensor], list[Tensor]]] = {}
+            for p in group["params"]:
+                if p.grad is not None:
+                    params, gradients = kinds.setdefault(p.dtype, ([], []))
+                    params.append(p)
+                    gradients.append(p.grad)
+            for params, gradients in kinds.values():
+                self._update(params, gradients, group)
+
+    @abstractmethod
+    def _update(self, params: list[Tensor], gradients: list[Tensor], group: Group) -> None:
+        """Update parameters of one type."""
+
+    def _kept(self, name: str, params: list[Tensor]) -> list[Tensor]:
+        return [self._of[id(p)][name] for p in params]
+
+    def _weight_decay(self, group: Group) -> float:
+        return group.get("weight_decay", self.recipe.weight_decay)
+
+    def tensors(self) -> list[Tensor]:
+        """All that a step changes beside the parameters."""
+        return [tensor for state in self.state for tensor in state.values()]
+
+    def load(self, state: list[Mapping[str, Tensor]]) -> None:
+        """Take over the values of another one's `state`."""
+        for own, stored in zip(self.state, state, strict=True):
+            for name, tensor in own.items():
+                tensor.copy_(stored[name])
+
+
+class Momentum(Optimizer):
+    """Stochastic gradient descent: v = m v + g + wd w; w = w - lr v, or by Nesterov w - lr (g + wd w + m v)."""
+
+    def __init__(self, groups: list[Group], recipe: Recipe, lr: Tensor) -> None:
+        self.moments = ("momentum_buffer",) if recipe.momentum else ()  # type: ignore[misc]
+        super().__init__(groups, recipe, lr)
+
+    def _update(self, params: list[Tensor], gradients: list[Tensor], group: Group) -> None:
+        torch._fused_sgd_(
+            params,
+            gradients,
+            self._kept("momentum_buffer", params) if self.moments else [],
+            lr=self.lr,
+            momentum=self.recipe.momentum,
+            weight_decay=self._weight_decay(group),
+            nesterov=self.recipe.optimizer == "nesterov",
+            dampening=0.0,
+            maximize=False,
+            is_first_step=False,
+            found_inf=self.found_inf,
+        )
+
+
+class Adam(Optimizer):
+    """Adam; with "adamw" the decay of the weights is apart from the moments."""
+
+    moments, counts = ("exp_avg", "exp_avg_sq"), True
+
+    def _update(self, params: list[Tensor], gradients: list[Tensor], group: Group) -> None:
+        steps = self._kept("step", params)
+        torch._foreach_add_(steps, 1)
+        update = torch._fused_adamw_ if self.recipe.optimizer == "adamw" else torch._fused_adam_
+        update(
+            params,
+            gradients,
+            self._kept("exp_avg", params),
+            self._kept("exp_avg_sq", params),
+            [],
+            steps,
+            lr=self.lr,
+            beta1=self.recipe.betas[0],
+            beta2=self.recipe.betas[1],
+            eps=self.recipe.eps,
+            weight_decay=self._weight_decay(group),
+            amsgrad=False,
+            maximize=False,
+            found_inf=self.found_inf,
+        )
+        if self.found_inf is not None:
+            torch._foreach_sub_(steps, [self.found_inf] * len(steps))
 
 
 class LARS(Optimizer):
@@ -25,127 +159,55 @@ class LARS(Optimizer):
     You, Gitman, Ginsburg. Large Batch Training of Convolutional Networks. 2017.
     """
 
-    def __init__(
-        self,
-        params: Iterable[Any],
-        lr: Tensor,
-        momentum: float = 0.9,
-        weight_decay: float = 0.0,
-        trust: float = 1e-3,
-    ) -> None:
-        super().__init__(
-            params,
-            {"lr": lr, "momentum": momentum, "weight_decay": weight_decay, "trust": trust, "adapt": True},
-        )
+    moments = ("momentum_buffer",)
+    trust: ClassVar[float] = 1e-3
 
-    @torch.no_grad()
-    def step(self, closure: Any = None) -> None:  # type: ignore[override]
-        # The mark that torch's fused optimisers read too: 1 means that this update does not happen.
-        skipped = getattr(self, "found_inf", None)
-        for group in self.param_groups:
-            for p in group["params"]:
-                if p.grad is None:
-                    continue
-                if "momentum_buffer" not in self.state[p]:
-                    self.state[p]["momentum_buffer"] = torch.zeros_like(p)
-                velocity = self.state[p]["momentum_buffer"]
-                update = p.grad + group["weight_decay"] * p
-                rate = group["lr"]
-                if group["adapt"]:
-                    size = p.norm()
-                    reach = p.grad.norm() + group["weight_decay"] * size
-                    ratio = group["trust"] * size / reach
-                    rate = rate * torch.where((size > 0) & (reach > 0), ratio, torch.ones_like(ratio))
-                new = group["momentum"] * velocity + rate * update
-                if skipped is not None:
-                    new = torch.where(skipped > 0, velocity, new)
-                    p.sub_(torch.where(skipped > 0, torch.zeros_like(new), new))
-                else:
-                    p.sub_(new)
-                velocity.copy_(new)
+    def _update(self, params: list[Tensor], gradients: list[Tensor], group: Group) -> None:
+        decay = self._weight_decay(group)
+        velocities = self._kept("momentum_buffer", params)
+        for p, gradient, velocity in zip(params, gradients, velocities, strict=True):
+            update, rate = gradient + decay * p, self.lr
+            if group.get("adapt", True):
+                size = p.norm()
+                reach = gradient.norm() + decay * size
+                ratio = self.trust * size / reach
+                rate = rate * torch.where((size > 0) & (reach > 0), ratio, torch.ones_like(ratio))
+            new = self.recipe.momentum * velocity + rate * update
+            if self.found_inf is not None:
+                p.sub_(torch.where(self.found_inf > 0, torch.zeros_like(new), new))
+                new = torch.where(self.found_inf > 0, velocity, new)
+            else:
+                p.sub_(new)
+            velocity.copy_(new)
 
 
-def parameter_groups(module: nn.Module, recipe: Recipe) -> list[dict[str, Any]]:
+KINDS: dict[str, type[Optimizer]] = {
+    "sgd": Momentum,
+    "nesterov": Momentum,
+    "adam": Adam,
+    "adamw": Adam,
+    "lars": LARS,
+}
+
+
+def parameter_groups(module: nn.Module, recipe: Recipe) -> list[Group]:
     """All trainable parameters, those without weight decay in a group of their own."""
+    parameters = [p for p in module.parameters() if p.requires_grad]
     if recipe.decay_norm_and_bias:
-        return [{"params": [p for p in module.parameters() if p.requires_grad]}]
+        return [{"params": parameters}]
     spared = {
         id(p)
         for m in module.modules()
         for name, p in m.named_parameters(recurse=False)
         if isinstance(m, _NORMS) or name == "bias"
     }
-    parameters = [p for p in module.parameters() if p.requires_grad]
-    groups: list[dict[str, Any]] = [
+    groups: list[Group] = [
         {"params": [p for p in parameters if id(p) not in spared]},
-        {"params": [p for p in parameters if id(p) in spared], "weight_decay": 0.0},
+        {"params": [p for p in parameters if id(p) in spared], "weight_decay": 0.0, "adapt": False},
     ]
-    if recipe.optimizer == "lars":
-        groups[1]["adapt"] = False
     return [group for group in groups if group["params"]]
 
 
 def build_optimizer(module: nn.Module, recipe: Recipe, lr: Tensor) -> Optimizer:
-    """The optimiser of a recipe over the trainable parameters of `module`; it reads its rate from `lr`.
-
-    Its state is there from the start, all zero. torch would make it at the first step: a CUDA graph needs it
-    before, and the velocity that SGD makes then is garbage if that step is skipped.
-    """
-    groups = parameter_groups(module, recipe)
-    if recipe.optimizer in ("adam", "adamw"):
-        kind = Adam if recipe.optimizer == "adam" else AdamW
-        adam = kind(
-            groups,
-            lr=lr,
-            betas=recipe.betas,
-            eps=recipe.eps,
-            weight_decay=recipe.weight_decay,
-            fused=True,
-            capturable=lr.is_cuda,
-        )
-        # It says so at the first step outside a capture; ours may run both ways.
-        adam._warned_capturable_if_run_uncaptured = True
-        _start(adam, ("exp_avg", "exp_avg_sq"), count=True)
-        return adam
-    if recipe.optimizer == "lars":
-        lars = LARS(groups, lr, momentum=recipe.momentum, weight_decay=recipe.weight_decay)
-        _start(lars, ("momentum_buffer",))
-        return lars
-    sgd = SGD(
-        groups,
-        lr=lr,
-        momentum=recipe.momentum,
-        nesterov=recipe.optimizer == "nesterov",
-        weight_decay=recipe.weight_decay,
-        fused=True,
-    )
-    if recipe.momentum:
-        _start(sgd, ("momentum_buffer",))
-    return sgd
-
-
-def _start(optimizer: Optimizer, names: Iterable[str], count: bool = False) -> None:
-    for p in (p for group in optimizer.param_groups for p in group["params"]):
-        if count:
-            optimizer.state[p]["step"] = torch.zeros((), dtype=torch.float32, device=p.device)
-        for name in names:
-            optimizer.state[p][name] = torch.zeros_like(p, memory_format=torch.preserve_format)
-
-
-def load_optimizer(optimizer: Optimizer, state: dict[int, Any], lr: Tensor) -> None:
-    """Put a stored state into an optimiser: its rate stays `lr`, its tensors are laid out as the parameters."""
-    packed = optimizer.state_dict()
-    packed["state"] = state
-    optimizer.load_state_dict(packed)
-    for group in optimizer.param_groups:
-        group["lr"] = lr
-        for p in group["params"]:
-            for name, value in optimizer.state[p].items():
-                if value.shape == p.shape and value.stride() != p.stride():
-                    # Fused kernels walk through parameter, gradient and state side by side.
-                    optimizer.state[p][name] = torch.empty_like(p, requires_grad=False).copy_(value)
-
-
-def state_tensors(optimizer: Optimizer) -> list[Tensor]:
-    """Every tensor of an optimiser's state."""
-    return [v for state in optimizer.state.values() for v in state.values() if isinstance(v, Tensor)]
+    """The optimiser of a recipe over the trainable parameters of `module`; it reads its rate from `lr`."""
+    return KINDS[recipe.optimizer](parameter_groups(module, recipe), recipe, lr)

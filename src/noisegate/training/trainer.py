@@ -39,7 +39,7 @@ from noisegate.training.capture import (
 from noisegate.training.checkpoint import RunFolder
 from noisegate.training.job import Job, Passes, read_given
 from noisegate.training.memory import memory_kept
-from noisegate.training.optimizers import build_optimizer, load_optimizer, state_tensors
+from noisegate.training.optimizers import build_optimizer
 
 CHECKPOINT_SECONDS = 30.0
 #: Steps that one run is given before the next one's turn comes, and such slices that a GPU has before it at most:
@@ -181,7 +181,7 @@ class PhaseRun:
         torch.index_select(self.rates, 0, self.step_number.view(1), out=self.lr.view(1))
         x = self.job.augment(rows.gather(index) if x is None else x, self.recipe)
         batch = Batch(x, rows.y[index], index, rows.weight[index], self.epoch_number)
-        self.optimizer.zero_grad(set_to_none=True)
+        self.optimizer.zero_grad()
         with self._autocast(), distributed.whole_batch(self.world):
             result = self.module(batch)
         loss, active = result if isinstance(result, tuple) else (result, None)
@@ -203,8 +203,7 @@ class PhaseRun:
     def _update(self, active: Tensor | None) -> None:
         if self.recipe.clip_norm is not None:
             nn.utils.clip_grad_norm_(self.module.parameters(), self.recipe.clip_norm, foreach=True)
-        # torch's fused optimisers leave weights, moments and counters alone where this mark is 1.
-        self.optimizer.found_inf = None if active is None else 1.0 - active.float()  # type: ignore[attr-defined]
+        self.optimizer.found_inf = None if active is None else 1.0 - active.float()
         self.optimizer.step()
         if self.average is not None:
             self._follow(self.average)
@@ -237,7 +236,7 @@ class PhaseRun:
         counters = [self.lr, self.step_number, self.good_steps, self.loss_sum]
         averages = [] if self.average is None else list(self.average.values())
         weights = [*self.module.parameters(), *self.module.buffers()]
-        return [*weights, *state_tensors(self.optimizer), *averages, *counters]
+        return [*weights, *self.optimizer.tensors(), *averages, *counters]
 
     # One epoch.
 
@@ -401,17 +400,16 @@ class PhaseRun:
             self.module.load_state_dict(kept)
         self.module.eval()
         if self.job.device.type == "cuda":
-            self.optimizer.zero_grad(set_to_none=True)
+            self.optimizer.zero_grad()
         return self.history
 
     # Going on after a kill.
 
     def state(self) -> dict[str, Any]:
         """Everything that changes during the phase, as a tree of tensors and plain values."""
-        optimizer = self.optimizer.state_dict()["state"]
         return {
             "module": self.module.state_dict(),
-            "optimizer": {str(key): value for key, value in optimizer.items()},
+            "optimizer": self.optimizer.state,
             "average": self.average,
             "best": self.best,
             "counters": [self.best_score if math.isfinite(self.best_score) else None, self.stale, self.epoch],
@@ -422,8 +420,7 @@ class PhaseRun:
     def load(self, state: dict[str, Any]) -> None:
         """The inverse of `state`."""
         self.module.load_state_dict(state["module"])
-        stored = {int(key): value for key, value in state["optimizer"].items()}
-        load_optimizer(self.optimizer, stored, self.lr)
+        self.optimizer.load(state["optimizer"])
         self.average, self.best = (self._laid_out(state[name]) for name in ("average", "best"))
         self._pairs = self.program = None
         score, self.stale, self.epoch = state["counters"]
