@@ -100,6 +100,35 @@ def test_a_process_that_dies_with_nothing_to_do_is_replaced(context):
     assert ended[-1].kind == "finished"
 
 
+def test_a_process_that_dies_while_it_starts_is_replaced(context, monkeypatch):
+    """It takes its run with it, as one that dies later does; that processes can be started is known by then."""
+    made = []
+
+    class Fragile(local._Worker):
+        def __init__(self, *arguments):
+            super().__init__(*arguments)
+            made.append(self)
+            if len(made) == 2:
+                self.process.kill()
+
+    monkeypatch.setattr(local, "_Worker", Fragile)
+    # Nobody listens before the first one is at work.
+    monkeypatch.setattr(local._Pool, "_listen", _after_the_first(local._Pool._listen))
+    results = Results(one_row(TINY, 4), Store(context.out))
+    ended = [event for event in build("local", workers=2).run(results.planned(), context) if event.final]
+    assert sorted(event.kind for event in ended) == ["crashed", "finished", "finished", "finished"]
+    assert len(made) > 2
+
+
+def _after_the_first(listen):
+    def listening(pool, workers):
+        if not pool.began:
+            workers = workers[:1]
+        yield from listen(pool, workers)
+
+    return listening
+
+
 def _holder(folder):
     """The process that has the lock file of a run open."""
     lock = os.stat(folder / ".lock").st_ino

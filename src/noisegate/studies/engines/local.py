@@ -190,7 +190,6 @@ class _Worker:
             self.process.start()
         theirs.close()
         self.doing: RunSettings | None = None
-        self.began = False
 
     @property
     def lost(self) -> bool:
@@ -223,6 +222,8 @@ class _Pool:
         self.width, self.context = width, context
         self.threads = max(1, memory.cores() // width)
         self.store = Store(context.out)
+        #: Whether processes can be started at all: one was.
+        self.began = False
 
     def run(self, todo: Sequence[RunSettings]) -> Iterator[Event]:
         queue = deque(todo)
@@ -251,12 +252,12 @@ class _Pool:
             try:
                 message = worker.pipe.recv()
             except (EOFError, OSError):
-                if not worker.began:
+                if not self.began:
                     raise InputError(CANNOT_START) from None
                 yield self._died(worker)
                 workers.remove(worker)
                 continue
-            worker.began = True
+            self.began = True
             if message is None:
                 continue
             if isinstance(message, BaseException):
