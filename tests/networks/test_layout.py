@@ -138,3 +138,19 @@ def test_all_parts_of_causalnl_get_it(images):
     assert {nn.Conv2d, nn.ConvTranspose2d} <= kinds
     channels_last_(module)
     assert is_channels_last(module)
+
+
+def test_a_users_classifier_inside_of_it_keeps_its_own(images):
+    data = ng.data.from_arrays(*images)
+    job = make_job(data, Viewing, ng.Recipe(epochs=1), 0, torch.device("cpu"))
+    module = next(ng.methods.get("causalnl", noise_rate=0.2).phases(job)).module
+    channels_last_(module)
+    parts = [part for part in module.modules() if isinstance(part, Prepared)]
+    assert parts
+    assert not any(map(is_channels_last, parts))
+    assert {
+        c.weight.is_contiguous(memory_format=torch.channels_last)
+        for c in module.modules()
+        if isinstance(c, nn.ConvTranspose2d)
+    } == {True}
+    assert ng.train(data, "causalnl", Viewing, {"epochs": 1, "batch_size": 20}, device="cpu").history

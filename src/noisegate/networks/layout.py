@@ -27,11 +27,15 @@ def channels_last_(module: nn.Module) -> None:
         A phase's module, or a network behind its preparation.
     """
     prepared = [part for part in module.modules() if isinstance(part, Prepared)]
-    inside = {id(part) for each in prepared for part in each.network.modules()}
-    networks = [p.network for p in prepared if p.spec.get("network") is not None or _can_take_it(p)]
-    ours = [p for p in module.modules() if id(p) not in inside and type(p).__module__.startswith(__package__)]
-    for part in (*networks, *(p for p in ours if not isinstance(p, Prepared))):
-        part.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    inside = {id(part) for each in prepared for part in each.modules()}
+    for part in module.modules():
+        ours = type(part).__module__.startswith(__package__)
+        # A part that contains a network is more than ours.
+        if ours and not inside & {id(each) for each in part.modules()}:
+            part.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    for each in prepared:
+        if each.spec.get("network") is not None or _can_take_it(each):
+            each.network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
 
 def _can_take_it(prepared: Prepared) -> bool:
