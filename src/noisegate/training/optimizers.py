@@ -43,7 +43,7 @@ class Optimizer(ABC):
     """
 
     #: What is kept for every parameter, in its shape.
-    moments: ClassVar[tuple[str, ...]] = ()
+    moments: tuple[str, ...] = ()
     counts: ClassVar[bool] = False
 
     def __init__(self, groups: list[Group], recipe: Recipe, lr: Tensor) -> None:
@@ -101,7 +101,7 @@ class Momentum(Optimizer):
     """Stochastic gradient descent: v = m v + g + wd w; w = w - lr v, or by Nesterov w - lr (g + wd w + m v)."""
 
     def __init__(self, groups: list[Group], recipe: Recipe, lr: Tensor) -> None:
-        self.moments = ("momentum_buffer",) if recipe.momentum else ()  # type: ignore[misc]
+        self.moments = ("momentum_buffer",) if recipe.momentum else ()
         super().__init__(groups, recipe, lr)
 
     def _update(self, params: list[Tensor], gradients: list[Tensor], group: Group) -> None:
