@@ -1,0 +1,338 @@
+"""The audit folder: what an audit found, as files that a report, the review page and `apply` read.
+
+    audit.json       everything small: classes, noise, curve, settings
+    rows.parquet     one line per row of the data, worst first
+    probs.npy        (N, K) out-of-fold probabilities in the order of the data, optional
+    neighbours.npz   the rows that disagree with a flagged row, optional
+    inputs.*         the worst rows of data that came from memory, optional
+
+Reading needs neither torch nor the original data.
+"""
+
+from __future__ import annotations
+
+import datetime
+import hashlib
+import os
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from noisegate._files import atomic, read_json, write_json
+from noisegate._version import __version__
+from noisegate.errors import DamagedFileError, InputError, MissingDataError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+FORMAT = 1
+KIND = "noisegate-audit"
+#: Columns of rows.parquet that every reader counts on, with their types.
+COLUMNS = {
+    "row": "int64",
+    "id": "str",
+    "given_label": "int32",
+    "suggested_label": "int32",
+    "suggested_probability": "float32",
+    "quality": "float32",
+    "p_wrong": "float32",
+    "is_label_issue": "bool",
+    "is_sure": "bool",
+}
+_REQUIRED = ("audit_id", "source", "classes", "label_values")
+#: Matrices of more classes than this stand in matrices.npz: as JSON they would take tens of megabytes.
+MOST_CLASSES_IN_JSON = 100
+#: Probabilities of more numbers than this are stored in half precision.
+_HALF_ABOVE = 50_000_000
+_BLOCK = 1 << 20
+
+
+@dataclass(frozen=True, eq=False)
+class Neighbours:
+    """The rows nearest to some rows in the network's last layer.
+
+    Attributes
+    ----------
+    rows : int64 array (M,)
+        Rows of the data that have neighbours here, in increasing order.
+    neighbours : int64 array (M, k)
+        Their nearest rows, the nearest first.
+    similarity : float32 array (M, k)
+    """
+
+    rows: npt.NDArray[np.int64]
+    neighbours: npt.NDArray[np.int64]
+    similarity: npt.NDArray[np.float32]
+
+    def of(self, row: int) -> list[tuple[int, float]]:
+        """(row, similarity) of the neighbours of one row; nothing where they are not known.
+
+        >>> near = Neighbours(np.array([3, 7]), np.array([[1, 2], [4, 5]]), np.array([[0.5, 0.25], [1.0, 0.5]]))
+        >>> near.of(7), near.of(4)
+        ([(4, 1.0), (5, 0.5)], [])
+        """
+        place = int(np.searchsorted(self.rows, row))
+        if place == len(self.rows) or self.rows[place] != row:
+            return []
+        return list(zip(self.neighbours[place].tolist(), self.similarity[place].tolist(), strict=True))
+
+
+@dataclass(frozen=True, eq=False)
+class StoredAudit:
+    """What stands in an audit folder.
+
+    Attributes
+    ----------
+    info : mapping
+        The content of audit.json.
+    rows : DataFrame
+        The columns of `COLUMNS`, one line per row of the data, worst first; labels are codes of classes.
+    probs : array (N, K) or None
+        Out-of-fold probabilities in the order of the data.
+    neighbours : Neighbours or None
+    folder : path or None
+        Where it was read from.
+    """
+
+    info: Mapping[str, Any]
+    rows: pd.DataFrame
+    probs: npt.NDArray[Any] | None = None
+    neighbours: Neighbours | None = None
+    folder: Path | None = field(default=None, compare=False)
+
+    @property
+    def classes(self) -> list[str]:
+        """Names of the classes; label codes count them from 0."""
+        return list(self.info["classes"])
+
+    @property
+    def label_values(self) -> list[Any]:
+        """Labels as they stand in the data, in the order of the classes."""
+        return list(self.info["label_values"])
+
+    @property
+    def audit_id(self) -> str:
+        return str(self.info["audit_id"])
+
+    @property
+    def source(self) -> Mapping[str, Any]:
+        """Where the data lie: kind, path, label, options, fingerprint, rows."""
+        source: Mapping[str, Any] = self.info["source"]
+        return source
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+
+def new_audit_id() -> str:
+    """A random name for an audit, 12 hexadecimal digits: decisions carry it."""
+    return secrets.token_hex(6)
+
+
+def now() -> str:
+    """The time in UTC, to the millisecond, as ISO 8601."""
+    return datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+# -- where the data came from ----------------------------------------------------------------------
+
+
+def source_of(
+    kind: str,
+    path: str | os.PathLike[str] | None,
+    rows: int,
+    *,
+    label: str | None = None,
+    options: Mapping[str, Any] | None = None,
+    image_shape: Sequence[int] | None = None,
+    texts: Sequence[str] = (),
+) -> dict[str, Any]:
+    """Describe where audited data lie, so that they can be shown and corrected later.
+
+    Parameters
+    ----------
+    kind : {"table", "npz", "folder", "named", "memory"}
+    path : path or None
+        The file or folder, or the name of a named data set; None for data from memory.
+    rows : int
+        Number of audited rows N.
+    label : str, default=None
+        The column of labels of a table.
+    options : mapping, default=None
+        Options of the loader, as they were given.
+    image_shape : sequence of int, default=None
+        For vectors that are pictures: (height, width) or (height, width, 3).
+    texts : sequence of str, default=()
+        Columns that hold long texts.
+
+    >>> source_of("memory", None, 100)["fingerprint"] is None
+    True
+    """
+    kinds = ("table", "npz", "folder", "named", "memory")
+    if kind not in kinds:
+        raise InputError(f"the kind of a source is one of {', '.join(kinds)}, got {kind!r}")
+    files = kind in ("table", "npz", "folder")
+    place = None if path is None else os.path.abspath(path) if files else os.fspath(path)
+    return {
+        "kind": kind,
+        "path": place,
+        "label": label,
+        "options": dict(options or {}),
+        "fingerprint": fingerprint(Path(place)) if files and place is not None else None,
+        "rows": int(rows),
+        "image_shape": None if image_shape is None else [int(n) for n in image_shape],
+        "texts": list(texts),
+    }
+
+
+def fingerprint(path: Path) -> str:
+    """A text that changes with a file's bytes, or with the names and sizes of a folder's files."""
+    digest = hashlib.sha256()
+    if path.is_dir():
+        for here, folders, files in os.walk(path):
+            folders.sort()
+            for name in sorted(files):
+                file = os.path.join(here, name)
+                digest.update(os.fsencode(os.path.relpath(file, path)) + b"\0")
+                digest.update(str(os.lstat(file).st_size).encode() + b"\0")
+        return digest.hexdigest()
+    try:
+        with open(path, "rb") as content:
+            while block := content.read(_BLOCK):
+                digest.update(block)
+    except FileNotFoundError:
+        raise MissingDataError(f"there is no file or folder {path}") from None
+    return digest.hexdigest()
+
+
+# -- writing ---------------------------------------------------------------------------------------
+
+
+def write(folder: str | os.PathLike[str], audit: StoredAudit) -> Path:
+    """Write an audit to a folder; audit.json comes last, so a folder that has it is complete.
+
+    Further columns of `rows` are kept. Files of an earlier audit in the folder are replaced, decisions stay.
+    """
+    folder = Path(folder)
+    if folder.exists() and not folder.is_dir():
+        raise InputError(f"expected a folder for the audit at {folder}, found a file")
+    rows = _checked(audit.rows, len(audit.info["classes"]), "the audit")
+    with atomic(folder / "rows.parquet") as file:
+        rows.to_parquet(file, index=False)
+    _write_probs(folder / "probs.npy", audit.probs)
+    near = audit.neighbours
+    _write_arrays(
+        folder / "neighbours.npz",
+        None
+        if near is None
+        else {"rows": near.rows, "neighbours": near.neighbours, "similarity": near.similarity},
+    )
+    info: dict[str, Any] = {
+        "format": FORMAT,
+        "kind": KIND,
+        "version": __version__,
+        "created_at": now(),
+    } | dict(audit.info)
+    matrices = info.get("transition")
+    large = matrices is not None and len(info["classes"]) > MOST_CLASSES_IN_JSON
+    _write_arrays(folder / "matrices.npz", {k: np.asarray(v) for k, v in matrices.items()} if large else None)
+    if matrices is not None:
+        info["transition"] = (
+            None if large else {key: np.asarray(value).tolist() for key, value in matrices.items()}
+        )
+    write_json(folder / "audit.json", info)
+    return folder
+
+
+def _write_probs(path: Path, probs: npt.NDArray[Any] | None) -> None:
+    if probs is None:
+        path.unlink(missing_ok=True)
+        return
+    narrow = np.float16 if probs.size > _HALF_ABOVE else np.float32
+    with atomic(path) as file:
+        np.save(file, np.asarray(probs, narrow), allow_pickle=False)
+
+
+def _write_arrays(path: Path, arrays: Mapping[str, npt.NDArray[Any]] | None) -> None:
+    if arrays is None:
+        path.unlink(missing_ok=True)
+        return
+    with atomic(path) as file:
+        np.savez(file, **arrays)  # type: ignore[arg-type]
+
+
+def _checked(rows: pd.DataFrame, n_classes: int, what: str) -> pd.DataFrame:
+    """The rows with the columns every reader counts on; what cannot be is refused."""
+    missing = [name for name in COLUMNS if name not in rows.columns]
+    if missing:
+        raise DamagedFileError(f"{what} lacks the columns {', '.join(missing)} in its rows")
+    rows = rows.astype({name: kind for name, kind in COLUMNS.items() if kind != "str"}).reset_index(drop=True)
+    order = np.sort(rows["row"].to_numpy())
+    if not np.array_equal(order, np.arange(len(rows))):
+        raise DamagedFileError(f"{what} must name every row from 0 to {len(rows) - 1} once")
+    for name in ("given_label", "suggested_label"):
+        codes = rows[name].to_numpy()
+        if len(codes) and not (0 <= codes.min() and codes.max() < n_classes):
+            raise DamagedFileError(f"{what} has codes outside 0..{n_classes - 1} in {name}")
+    return rows
+
+
+# -- reading ---------------------------------------------------------------------------------------
+
+
+def read(folder: str | os.PathLike[str]) -> StoredAudit:
+    """Read an audit folder; probabilities stay on disk until they are used."""
+    import pandas as pd
+
+    folder = Path(folder)
+    if not (folder / "audit.json").is_file():
+        raise MissingDataError(
+            f"there is no audit in {folder} (no audit.json); make one with `noisegate audit DATA --out {folder}`"
+        )
+    info = read_json(folder / "audit.json")
+    if not isinstance(info, dict) or info.get("kind") != KIND:
+        raise DamagedFileError(f"{folder / 'audit.json'} does not describe an audit")
+    if info.get("format") != FORMAT:
+        raise DamagedFileError(
+            f"{folder} has format {info.get('format')!r}, expected {FORMAT}; audit the data again"
+        )
+    lacking = [key for key in _REQUIRED if key not in info]
+    if lacking:
+        raise DamagedFileError(f"{folder / 'audit.json'} lacks {', '.join(lacking)}")
+    try:
+        rows = pd.read_parquet(folder / "rows.parquet")
+    except FileNotFoundError:
+        raise MissingDataError(f"there is no file {folder / 'rows.parquet'}; audit the data again") from None
+    except Exception as error:  # pyarrow has several exceptions for a damaged file
+        raise DamagedFileError(f"{folder / 'rows.parquet'} cannot be read ({error})") from None
+    if info.get("transition") is None and (folder / "matrices.npz").exists():
+        info["transition"] = _arrays(folder / "matrices.npz")
+    near = _arrays(folder / "neighbours.npz") if (folder / "neighbours.npz").exists() else None
+    return StoredAudit(
+        info,
+        _checked(rows, len(info["classes"]), str(folder)),
+        _read_probs(folder / "probs.npy"),
+        None if near is None else Neighbours(near["rows"], near["neighbours"], near["similarity"]),
+        folder,
+    )
+
+
+def _read_probs(path: Path) -> npt.NDArray[Any] | None:
+    try:
+        probs: npt.NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, EOFError) as error:
+        raise DamagedFileError(f"{path} cannot be read ({error}); audit the data again") from None
+    return probs
+
+
+def _arrays(path: Path) -> dict[str, npt.NDArray[Any]]:
+    from noisegate.data.arrays import read_npz
+
+    return read_npz(path)
