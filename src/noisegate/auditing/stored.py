@@ -238,13 +238,12 @@ def write(folder: str | os.PathLike[str], audit: StoredAudit) -> Path:
         "version": __version__,
         "created_at": now(),
     } | dict(audit.info)
-    matrices = info.get("transition")
-    large = matrices is not None and len(info["classes"]) > MOST_CLASSES_IN_JSON
-    _write_arrays(folder / "matrices.npz", {k: np.asarray(v) for k, v in matrices.items()} if large else None)
-    if matrices is not None:
-        info["transition"] = (
-            None if large else {key: np.asarray(value).tolist() for key, value in matrices.items()}
-        )
+    matrices = {key: np.asarray(value) for key, value in (info.get("transition") or {}).items()}
+    large = bool(matrices) and len(info["classes"]) > MOST_CLASSES_IN_JSON
+    _write_arrays(folder / "matrices.npz", matrices if large else None)
+    info["transition"] = (
+        {key: value.tolist() for key, value in matrices.items()} if matrices and not large else None
+    )
     write_json(folder / "audit.json", info)
     return folder
 
