@@ -8,6 +8,7 @@ from torch import distributions as D
 import noisegate as ng
 from noisegate.data.dataset import Dataset, Split
 from noisegate.errors import InputError
+from noisegate.methods.base import Phase
 from noisegate.methods.causalnl import Branch, CausalNL, LabelledPosterior
 from noisegate.methods.co_teaching import Peers
 from noisegate.networks.causal import Terms, gaussian_kl
@@ -62,6 +63,54 @@ def batch_of(make_batch):
         return make_batch(job.train.gather(index), job.train.y[index], epoch=epoch)
 
     return make
+
+
+# -- one update or two -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_two_updates_share_the_losses_of_one(module_for, batch_of, variant):
+    module, job = module_for(variant=variant, updates="two")
+    batch = batch_of(job, epoch=20)
+    first, second = module.updates()
+    torch.manual_seed(1)
+    apart = first.loss(batch) + second.loss(batch)
+    torch.manual_seed(1)
+    torch.testing.assert_close(apart, module(batch))
+    assert {id(p) for p in second.trained.parameters()} == {id(p) for p in module.parameters()}
+    classifiers = [*module.first.classifier.parameters(), *module.second.classifier.parameters()]
+    assert [id(p) for p in first.trained.parameters()] == [id(p) for p in classifiers]
+    assert len(module_for(variant=variant)[0].updates()) == 1
+
+
+def test_the_terms_move_the_classifier_as_far_as_co_teaching_does_in_two_updates(module_for):
+    def moved(updates, **weights):
+        module, job = module_for(updates=updates, **weights)
+        run = PhaseRun(Phase(module, job.recipe), job, 0, None, 0)
+        torch.manual_seed(2)
+        run.step(torch.arange(20), None)
+        return module.first.classifier.network.head.weight.detach().clone()
+
+    none = {f"{name}_weight": 0.0 for name in ("reconstruction", "label", "prior", "kl")}
+    start = module_for()[0].first.classifier.network.head.weight.detach()
+    alone = moved("one", **none)
+    by_one, by_two = ((moved(updates) - alone).norm() for updates in ("one", "two"))
+    # Adam's first step is lr times the sign of the gradient.
+    assert by_two > 0.5 * (alone - start).norm()
+    assert by_one < 0.3 * by_two
+
+
+def test_one_update_is_no_part_of_the_settings():
+    assert "updates" not in CausalNL().settings()
+    assert CausalNL(updates="two").settings()["updates"] == "two"
+
+
+def test_two_updates_train_and_an_unknown_number_is_refused():
+    recipe = {"epochs": 2, "batch_size": 20}
+    fitted = ng.train(vectors(), CausalNL(noise_rate=0.2, updates="two"), "mlp-8", recipe)
+    assert fitted.history[-1][-1]["loss"] > 0
+    with pytest.raises(InputError, match="updates"):
+        ng.train(vectors(), CausalNL(noise_rate=0.2, updates="three"), "mlp-8", recipe)
 
 
 # -- what sets the variants apart ----------------------------------------------------------------

@@ -56,6 +56,22 @@ def test_uint8_is_divided_by_255_and_floats_are_not(labels):
     assert (noise.corrupt(y, x.astype(np.float32)) != scaled).any()
 
 
+def test_raw_pixels_leave_one_wrong_class_alone(labels):
+    y = labels(3000, 10)
+    x = np.random.default_rng(3).integers(256, size=(len(y), 3, 4, 4), dtype=np.uint8)
+    raw = InstanceDependent(0.4, scale="raw")
+    np.testing.assert_array_equal(raw.corrupt(y, x), InstanceDependent(0.4).corrupt(y, x.astype(np.float32)))
+    # Whoever flips goes to the class of the largest projection.
+    certain = InstanceDependent(1.0, std=0.0, scale="raw").corrupt(y, x, seed=4)
+    flat = x.reshape(len(x), -1).astype(np.float64)
+    for label in range(10):
+        scores = flat[y == label] @ stream(4, 1 + label).standard_normal((48, 10), dtype=np.float32)
+        scores[:, label] = -np.inf
+        assert (certain[y == label] == scores.argmax(1)).mean() > 0.98
+    with pytest.raises(InputError, match="scale"):
+        InstanceDependent(0.4, scale="pixels")
+
+
 def test_chunks_and_other_classes_do_not_matter(labels, monkeypatch):
     y = labels(2000, 6)
     x = np.random.default_rng(4).random((len(y), 8))

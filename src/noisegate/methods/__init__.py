@@ -6,7 +6,7 @@ A method joins by a file in this folder (or anywhere) that calls `register`.
 import importlib
 import pkgutil
 
-from noisegate.methods.base import Batch, Method, Phase, PhaseModule
+from noisegate.methods.base import Batch, Method, Phase, PhaseModule, Update
 from noisegate.methods.direct import Direct, Plain
 from noisegate.methods.registry import METHODS, MethodEntry, get, register, register_objective
 
@@ -22,6 +22,7 @@ __all__ = [
     "Phase",
     "PhaseModule",
     "Plain",
+    "Update",
     "get",
     "register",
     "register_objective",

@@ -6,7 +6,7 @@ import copy
 import dataclasses
 import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -47,11 +47,35 @@ class Batch:
     epoch: Tensor
 
 
+@dataclass(frozen=True)
+class Update:
+    """One update of a step: the parameters it changes, with an optimiser of their own, and the loss it follows.
+
+    Attributes
+    ----------
+    trained : nn.Module
+        Its trainable parameters are updated; those of other updates of the same step may be among them.
+    loss : function (Batch) -> Tensor or (Tensor, Tensor)
+        As `PhaseModule.forward`. It is asked after the updates before it were made.
+    """
+
+    trained: nn.Module
+    loss: Callable[[Batch], Tensor | tuple[Tensor, Tensor]]
+
+
 class PhaseModule(nn.Module, ABC):
     """What a phase trains: the networks a method needs, and their common loss.
 
     Whatever changes during a phase is a parameter or a buffer of fixed shape, so that it is saved and resumed.
     """
+
+    def updates(self) -> Sequence[Update]:
+        """What one step does with a batch, in order: by default one update of all parameters on `forward`'s loss.
+
+        Each has an optimiser of its own, made by the recipe, so that Adam scales the steps of each loss by that
+        loss's own gradients. The loss that a history shows is the sum of all.
+        """
+        return (Update(self, self),)
 
     @abstractmethod
     def forward(self, batch: Batch) -> Tensor | tuple[Tensor, Tensor]:
@@ -96,6 +120,8 @@ class Phase:
 
 
 History = list[dict[str, float]]
+#: Marks the fields of methods that `later` makes.
+_LATER = "noisegate.later"
 Phases = Generator[Phase, History, "Fitted"]
 
 
@@ -198,8 +224,13 @@ class Method(ABC):
         return self
 
     def settings(self) -> dict[str, Any]:
-        """The class and the parameters as plain data, for results and model files."""
-        return {"class": type(self).__name__} | {k: _plain(v) for k, v in self.get_params().items()}
+        """The class and the parameters as plain data, for results and model files.
+
+        A parameter made by `later` is left out where it has its default.
+        """
+        silent = {f.name: f.default for f in _later_fields(self)}
+        params = {k: v for k, v in self.get_params().items() if k not in silent or v != silent[k]}
+        return {"class": type(self).__name__} | {k: _plain(v) for k, v in params.items()}
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, Any]) -> Method:
@@ -212,6 +243,29 @@ class Method(ABC):
 
     def __sklearn_clone__(self) -> Method:
         return copy.deepcopy(self)
+
+
+def later(default: Any) -> Any:
+    """A parameter that a method was given after results of it were stored.
+
+    At its default, which must mean what the method did before, it is no part of the settings: so the names of
+    stored runs stay what they are.
+
+    >>> @dataclass
+    ... class Softer(Method):
+    ...     rate: float = later(0.1)
+    ...     def phases(self, job): ...
+    >>> Softer().settings(), Softer(rate=0.2).settings()
+    ({'class': 'Softer'}, {'class': 'Softer', 'rate': 0.2})
+    """
+    return field(default=default, metadata={_LATER: True})
+
+
+def _later_fields(method: Method) -> list[dataclasses.Field[Any]]:
+    found: tuple[dataclasses.Field[Any], ...] = ()
+    if dataclasses.is_dataclass(method):
+        found = dataclasses.fields(method)
+    return [f for f in found if f.metadata.get(_LATER)]
 
 
 def _plain(value: Any) -> Any:

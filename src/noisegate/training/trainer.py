@@ -19,7 +19,7 @@ from torch.nn.modules.batchnorm import _NormBase
 
 from noisegate.errors import DivergedError, InputError, first_line
 from noisegate.fitted import Fitted
-from noisegate.methods.base import Batch, History, Method, Phase, PhaseModule
+from noisegate.methods.base import Batch, History, Method, Phase, PhaseModule, Update
 from noisegate.networks.layout import channels_last_
 from noisegate.training import distributed
 from noisegate.training.capture import (
@@ -39,7 +39,7 @@ from noisegate.training.capture import (
 from noisegate.training.checkpoint import RunFolder
 from noisegate.training.job import Job, Passes, read_given
 from noisegate.training.memory import memory_kept
-from noisegate.training.optimizers import build_optimizer
+from noisegate.training.optimizers import Optimizer, build_optimizer
 
 CHECKPOINT_SECONDS = 30.0
 #: Steps that one run is given before the next one's turn comes, and such slices that a GPU has before it at most:
@@ -123,7 +123,8 @@ class PhaseRun:
         padded = [*rates, *[rates[-1]] * WARMUP_STEPS]
         self.rates = torch.tensor(padded, dtype=torch.float32, device=device)
         self.lr = self.rates[0].clone()
-        self.optimizer = build_optimizer(self.module, self.recipe, self.lr)
+        self.updates = tuple(self.module.updates())
+        self.optimizers = [build_optimizer(each.trained, self.recipe, self.lr) for each in self.updates]
         part = self.part.stop - self.part.start
         self.order = torch.zeros(self.steps_per_epoch, part, dtype=torch.int64, device=device)
         self.step_number = torch.zeros((), dtype=torch.int64, device=device)
@@ -181,16 +182,10 @@ class PhaseRun:
         torch.index_select(self.rates, 0, self.step_number.view(1), out=self.lr.view(1))
         x = self.job.augment(rows.gather(index) if x is None else x, self.recipe)
         batch = Batch(x, rows.y[index], index, rows.weight[index], self.epoch_number)
-        self.optimizer.zero_grad()
-        with self._autocast(), distributed.whole_batch(self.world):
-            result = self.module(batch)
-        loss, active = result if isinstance(result, tuple) else (result, None)
-        loss.backward()
-        if self.world.several:
-            distributed.add_gradients(self.module.parameters())
-            loss, active = distributed.add_step(loss, active)
-        self._update(active)
-        self.loss_sum.add_(loss.detach())
+        for update, optimizer in zip(self.updates, self.optimizers, strict=True):
+            self.loss_sum.add_(self._update(update, optimizer, batch))
+        if self.average is not None:
+            self._follow(self.average)
         # Once a loss is not finite the sum never is again: this counts the steps before.
         self.good_steps.add_(self.loss_sum * 0 == 0)
         self.step_number.add_(1)
@@ -200,13 +195,21 @@ class PhaseRun:
             return contextlib.nullcontext()
         return torch.autocast(self.job.device.type, dtype=torch.bfloat16)
 
-    def _update(self, active: Tensor | None) -> None:
+    def _update(self, update: Update, optimizer: Optimizer, batch: Batch) -> Tensor:
+        """Follow the gradient of one loss; returns the loss."""
+        optimizer.zero_grad()
+        with self._autocast(), distributed.whole_batch(self.world):
+            result = update.loss(batch)
+        loss, active = result if isinstance(result, tuple) else (result, None)
+        loss.backward()
+        if self.world.several:
+            distributed.add_gradients(update.trained.parameters())
+            loss, active = distributed.add_step(loss, active)
         if self.recipe.clip_norm is not None:
-            nn.utils.clip_grad_norm_(self.module.parameters(), self.recipe.clip_norm, foreach=True)
-        self.optimizer.found_inf = None if active is None else 1.0 - active.float()
-        self.optimizer.step()
-        if self.average is not None:
-            self._follow(self.average)
+            nn.utils.clip_grad_norm_(update.trained.parameters(), self.recipe.clip_norm, foreach=True)
+        optimizer.found_inf = None if active is None else 1.0 - active.float()
+        optimizer.step()
+        return loss.detach()
 
     @torch.no_grad()
     def _follow(self, average: dict[str, Tensor]) -> None:
@@ -236,7 +239,8 @@ class PhaseRun:
         counters = [self.lr, self.step_number, self.good_steps, self.loss_sum]
         averages = [] if self.average is None else list(self.average.values())
         weights = [*self.module.parameters(), *self.module.buffers()]
-        return [*weights, *self.optimizer.tensors(), *averages, *counters]
+        moments = [tensor for optimizer in self.optimizers for tensor in optimizer.tensors()]
+        return [*weights, *moments, *averages, *counters]
 
     # One epoch.
 
@@ -400,7 +404,8 @@ class PhaseRun:
             self.module.load_state_dict(kept)
         self.module.eval()
         if self.job.device.type == "cuda":
-            self.optimizer.zero_grad()
+            for optimizer in self.optimizers:
+                optimizer.zero_grad()
         return self.history
 
     # Going on after a kill.
@@ -409,7 +414,7 @@ class PhaseRun:
         """Everything that changes during the phase, as a tree of tensors and plain values."""
         return {
             "module": self.module.state_dict(),
-            "optimizer": self.optimizer.state,
+            "optimizer": [of_one for optimizer in self.optimizers for of_one in optimizer.state],
             "average": self.average,
             "best": self.best,
             "counters": [self.best_score if math.isfinite(self.best_score) else None, self.stale, self.epoch],
@@ -420,7 +425,9 @@ class PhaseRun:
     def load(self, state: dict[str, Any]) -> None:
         """The inverse of `state`."""
         self.module.load_state_dict(state["module"])
-        self.optimizer.load(state["optimizer"])
+        stored = iter(state["optimizer"])
+        for optimizer in self.optimizers:
+            optimizer.load(list(itertools.islice(stored, len(optimizer.state))))
         self.average, self.best = (self._laid_out(state[name]) for name in ("average", "best"))
         self._pairs = self.program = None
         score, self.stale, self.epoch = state["counters"]

@@ -60,6 +60,18 @@ def test_tables_are_complete(name):
         assert bold == max(numbers, key=lambda row: numbers[row][0])
 
 
+def test_the_readings_of_causalnl_are_beside_the_rows_of_table_1():
+    study, table = STUDIES["causalnl-table1-variants"], STUDIES["causalnl-table1"]
+    for row in ("CE", "Co-teaching", "CausalNL"):
+        mine, theirs = study.cell(row, "IDN-50%"), table.cell(row, "IDN-50%")
+        assert (mine.settings.key, mine.paper) == (theirs.settings.key, theirs.paper)
+    others = [cell for cell in study if not cell.paper]
+    assert {cell.row for cell in others} == {
+        f"CausalNL, {words}" for words in ("two updates", "elbo", "code")
+    }
+    assert len({cell.settings.key for cell in study}) == 30
+
+
 # -- protocol --------------------------------------------------------------------------------------
 
 
@@ -123,12 +135,23 @@ def test_clothing_starts_from_imagenet_weights():
 
 def test_moons_have_both_variants():
     study = STUDIES["causalnl-figure2"]
-    variants = [c.settings.params.get("variant") for c in study]
-    assert variants == [None, None, "paper", "elbo"]
-    data = load_data(study.cells[0].settings)
-    assert (len(data.train), data.validation) == (1000, None)
-    assert data.train.wrong.mean() == pytest.approx(0.45, abs=0.05)
-    assert study.notes
+    variants = [study.cell(row, "IDN-45%", causalnl.OUR_MOONS).settings.params for row in study.rows]
+    assert [of.get("variant") for of in variants] == [None, None, "paper", "paper", "elbo", "code"]
+    assert [of.get("updates", "one") for of in variants] == ["one"] * 3 + ["two"] + ["one"] * 2
+    for group, points, updates in ((causalnl.OUR_MOONS, 1000, 2800), (causalnl.AUTHORS_MOONS, 10_000, 3120)):
+        run = study.cell("Mixup", "IDN-45%", group).settings
+        data = load_data(run)
+        assert (len(data.train), data.validation) == (points, None)
+        assert data.train.wrong.mean() == pytest.approx(0.45, abs=0.05)
+        assert points // 128 * run.recipe["epochs"] == updates
+    assert (
+        study.cell("CausalNL (elbo)", "IDN-45%", causalnl.AUTHORS_MOONS).settings.params["warmup_epochs"] == 3
+    )
+
+
+def test_the_noise_of_the_tables_takes_raw_pixels():
+    for name in SYNTHETIC:
+        assert {noise.build(c.settings.noise).scale for c in STUDIES[name]} == {"raw"}
 
 
 @pytest.mark.parametrize("scale", ["paper", "smoke"])
@@ -175,13 +198,14 @@ def test_smoke_tables(name, tmp_path):
 @pytest.fixture(scope="module")
 def moons(tmp_path_factory):
     study = STUDIES["causalnl-figure2"].at_scale("smoke").with_changes({"recipe.epochs": 5})
+    study = study.only(columns=["our-moons"])
     return run_all(study.with_seeds(1), tmp_path_factory.mktemp("causalnl") / "results")
 
 
 def test_figure_2(moons):
     axes = moons.study.figures[0].draw(moons).axes
     titles = [ax.get_title(loc="left") for ax in axes]
-    assert [title[:3] for title in titles] == ["(a)", "(b)", "(c)", "(d)", "(e)", "all"]
+    assert [title[:3] for title in titles] == ["(a)", "(b)", "(c)", "(d)", "(e)", "(f)", "(g)", "all"]
     for title, cell in zip(titles[1:-1], moons.study, strict=True):
         accuracy = moons.values(cell, "test_accuracy_last10")[0]
         assert title.endswith(f"{cell.row}: {accuracy:.1%}")

@@ -21,9 +21,13 @@ if TYPE_CHECKING:
 ACCURACY = "test_accuracy_last10"
 
 
-def moons(results: Results) -> Figure:
-    """The training data, one boundary a method on the same typical seed, and the accuracies of all seeds."""
-    found = {cell.row: results.results(cell) for cell in results.study}
+def moons(results: Results, group: str = "") -> Figure:
+    """The training data, one boundary a method on the same typical seed, and the accuracies of all seeds.
+
+    Of the cells of one group of columns, if one is given.
+    """
+    cells = [cell for cell in results.study if not group or cell.group == group]
+    found = {cell.row: results.results(cell) for cell in cells}
     found = {row: [run for run in runs if ACCURACY in run.metrics] for row, runs in found.items()}
     found = {row: runs for row, runs in found.items() if runs}
     if not found:
