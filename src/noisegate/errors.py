@@ -83,3 +83,25 @@ def first_line(error: BaseException) -> str:
     ('ValueError: no', 'AssertionError')
     """
     return ": ".join([type(error).__name__, *str(error).strip().splitlines()[:1]])
+
+
+def shown(value: object, limit: int = 200) -> str:
+    """The text of an error or of anything that comes from a file, safe to print: one line, of bounded length.
+
+    Control characters are escaped, so that a file cannot move the cursor or colour the terminal.
+
+    Parameters
+    ----------
+    value : object
+    limit : int, default=200
+        Characters that are kept.
+
+    >>> shown("a\\x1b[31mb\\nc")
+    'a\\\\x1b[31mb\\\\nc'
+    >>> len(shown("a" * 1000))
+    200
+    """
+    text = str(value)
+    text = text if len(text) <= 4 * limit else text[: 4 * limit]
+    text = "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
+    return text if len(text) <= limit else text[: limit - 3] + "..."

@@ -1,5 +1,7 @@
 import os
 import pickle
+import resource
+import time
 import zipfile
 
 import numpy as np
@@ -185,3 +187,61 @@ def test_bytes_cannot_be_asked_for_by_size(tmp_path):
     (tmp_path / "p").write_bytes(b"\x80\x02}U\x01ac__builtin__\nbytes\nJ\xff\xff\xff\x7f\x85Rs.")
     with pytest.raises(DamagedFileError, match="positional argument"):
         read_pickle(tmp_path / "p")
+
+
+def nested(depth, opening=b"]", closing=b"a"):
+    return b"\x80\x02" + opening * depth + closing * (depth - 1) + b"."
+
+
+#: Programs of a few bytes or kilobytes that crash Python's own machine, or keep it busy for hours.
+HOSTILE = {
+    "lists in lists": nested(200_000),
+    "tuples in tuples": b"\x80\x02)" + b"\x85" * 200_000 + b".",
+    "a key of doubling tuples": b"\x80\x02})q\x00" + b"h\x00h\x00\x86q\x00" * 60 + b"K\x01s.",
+    "a shape of doubling tuples": b"\x80\x02cnumpy.core.numeric\n_frombuffer\n"
+    + b"(C\x01acnumpy\ndtype\nX\x02\x00\x00\x00u1\x85R)q\x00"
+    + b"h\x00h\x00\x86q\x00" * 60
+    + b"X\x01\x00\x00\x00CtR.",
+    "a frame of many gigabytes": b"\x80\x04\x95\x00\x00\x00\x00\x01\x00\x00\x00.",
+    "bytes of many gigabytes": b"\x80\x04\x8e\x00\x00\x00\x00\x01\x00\x00\x00a.",
+    "a far place of the memo": b"\x80\x02K\x01r\xff\xff\xff\x7f.",
+    "one text encoded many times": b"\x80\x02c_codecs\nencode\nq\x00X\x00\x00\x10\x00"
+    + b"a" * 2**20
+    + b"\x85q\x01"
+    + b"h\x00h\x01R" * 10_000
+    + b".",
+    "a long type": b"\x80\x02cnumpy\ndtype\nX\x00\x00\x01\x00" + b"i4," * 21845 + b"i\x85R.",
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_small_files_take_neither_time_nor_memory(tmp_path, name):
+    (tmp_path / "p").write_bytes(HOSTILE[name])
+    started, before = time.process_time(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(DamagedFileError) as error:
+        read_pickle(tmp_path / "p")
+    assert time.process_time() - started < 30  # for ever, without bounds
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 2**20  # kilobytes
+    assert len(str(error.value)) < 300 + len(str(tmp_path))
+
+
+def test_what_a_file_says_cannot_move_the_cursor(tmp_path):
+    (tmp_path / "p").write_bytes(b"\x80\x02c\x1b[2Jos" + b"x" * 5000 + b"\nsystem\n)R.")
+    with pytest.raises(DamagedFileError) as error:
+        read_pickle(tmp_path / "p")
+    assert "\x1b" not in str(error.value)
+    assert r"\x1b[2Jos" in str(error.value)
+    assert len(str(error.value)) < 300 + len(str(tmp_path))
+
+
+def test_a_pipe_is_refused_at_once(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(InputError, match="found a pipe"):
+        read_pickle(tmp_path / "pipe")
+
+
+def test_a_compressed_torch_file_cannot_grow_without_bound(tmp_path):
+    with zipfile.ZipFile(tmp_path / "bomb.pt", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("a/data.pkl", b"\x80\x02" + b"N0" * 10_000_000)
+    with pytest.raises(DamagedFileError, match="claims 20,000,002 bytes"):
+        read_torch_file(tmp_path / "bomb.pt")

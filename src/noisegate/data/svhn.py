@@ -8,8 +8,9 @@ import numpy as np
 
 from noisegate.data.dataset import Dataset, Split
 from noisegate.data.images import ImageReader
+from noisegate.data.matlab import read_arrays
 from noisegate.data.registry import Remote, Source, find, register
-from noisegate.errors import DamagedFileError, InputError, MissingDataError
+from noisegate.errors import DamagedFileError
 
 _URL = ("http://ufldl.stanford.edu/housenumbers/",)
 SVHN = Source(
@@ -25,23 +26,14 @@ SVHN = Source(
 
 def read_mat(path: str | Path) -> Split:
     """One SVHN file: X (H, W, C, N) becomes (N, C, H, W); in y, the label 10 stands for the digit 0."""
-    from scipy.io import loadmat
-
     path = Path(path)
-    if not path.exists():
-        raise MissingDataError(f"there is no file {path}")
-    if path.is_dir():
-        raise InputError(f"expected a .mat file at {path}, found a folder")
-    try:
-        content = loadmat(path, variable_names=["X", "y"])
-    except (
-        Exception
-    ) as error:  # scipy lets whatever its parser meets escape: zlib.error, TypeError, struct.error ...
-        raise DamagedFileError(f"{path} cannot be read as a MATLAB file ({error}); fetch it again") from None
+    content = read_arrays(path, ("X", "y"))
     x, y = content.get("X"), content.get("y")
     if x is None or y is None or x.ndim != 4 or x.dtype != np.uint8 or y.size != x.shape[-1]:
         raise DamagedFileError(f"{path} should hold X (H, W, C, N) of bytes and one label y for each image")
     labels = y.reshape(-1).astype(np.int64)
+    if not np.array_equal(labels, y.reshape(-1)):
+        raise DamagedFileError(f"{path} should hold whole numbers as labels")
     if labels.size and not 0 <= labels.min() <= labels.max() <= 10:
         raise DamagedFileError(f"{path} should hold labels 1..10, found {labels.min()}..{labels.max()}")
     return Split(np.ascontiguousarray(x.transpose(3, 2, 0, 1)), labels % 10)
