@@ -25,8 +25,8 @@ from matplotlib.figure import Figure
 
 import noisegate as ng
 from noisegate.data import Dataset, Split
-from noisegate.evaluation.plots import PALETTE
 from noisegate.methods.estimation import transition_matrix
+from noisegate.reporting.plots import PALETTE
 from noisegate.training.job import Job
 from noisegate.training.randomness import seeded
 from noisegate.training.recipe import auto_recipe

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 import noisegate as ng
-from noisegate.evaluation.plots import CLASS_COLORS, decision_boundary, method_style, panels, png
+from noisegate.reporting.plots import CLASS_COLORS, decision_boundary, method_style, panels, png
 
 RATE = 0.45
 FIRST_SEED = 100  # the settings below were chosen on seeds 0 to 7

@@ -27,7 +27,7 @@ from typing import Any
 
 import numpy as np
 
-from noisegate.studies import catalogue
+from noisegate.studies import papers
 from noisegate.studies.report.table import CellRuns, Entry, build_table, gather
 from noisegate.studies.report.words import with_deviation
 from noisegate.studies.results import Results
@@ -107,7 +107,7 @@ def _groups(store: Store) -> dict[str, list[str]]:
     """The keys of all runs by archive: the first study that has the run, and its row there."""
     places: dict[str, str] = {}
     by_method: dict[tuple[str, str], str] = {}
-    for study in catalogue.studies().values():
+    for study in papers.studies().values():
         results = Results(study, store)
         for cell in study:
             name = f"{study.name}-{slug(cell.row)}"
@@ -280,7 +280,7 @@ def written(text: str, store: Store) -> str:
     def block(match: re.Match[str]) -> str:
         rows = [row for row in (match[4] or "").removeprefix(" rows ").split(",") if row]
         make = table if match[2] == "cells" else changes
-        return match[1] + "\n".join(["", *make(catalogue.get(match[3]), store, rows)]) + "\n" + match[5]
+        return match[1] + "\n".join(["", *make(papers.get(match[3]), store, rows)]) + "\n" + match[5]
 
     return BLOCK.sub(block, text)
 
@@ -414,7 +414,7 @@ def main() -> None:
             unpack(Path(scratch))
             if arguments.command in ("luck", "sums"):
                 lines = {"luck": luck, "sums": sums}[arguments.command]
-                print("\n".join(lines(catalogue.get(arguments.study), Store(scratch))))
+                print("\n".join(lines(papers.get(arguments.study), Store(scratch))))
             else:
                 README.write_text(written(README.read_text(), Store(scratch)))
 

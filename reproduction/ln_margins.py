@@ -24,7 +24,7 @@ from typing import Any
 import torch
 
 from noisegate.noise.synthetic import MAPPINGS
-from noisegate.studies import catalogue
+from noisegate.studies import papers
 from noisegate.studies.execute import make_run
 from noisegate.training.run import Run
 
@@ -94,7 +94,7 @@ def measure(
     With `falling`, (hold, fall), lambda keeps that value for some epochs and then falls to the study's, by the same
     factor in each of so many epochs.
     """
-    study = catalogue.get("ln-table1-mnist")
+    study = papers.get("ln-table1-mnist")
     cell = next(c for c in study if c.row == "LN" and c.column == f"Asymmetric {RATE:.0%}")
     pairs = dict(MAPPINGS["mnist"])
     settings = cell.settings.replace(seed=seed)

@@ -31,7 +31,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 import noisegate as ng
-from noisegate.studies import catalogue
+from noisegate.studies import papers
 from noisegate.studies.execute import load_data
 from noisegate.studies.store import Store
 from noisegate.studies.study import slug
@@ -92,7 +92,7 @@ METHODS: dict[str, tuple[str, type[ng.Objective], str]] = {
 
 def cell_of(method: str, column: str) -> Any:
     row = METHODS[method][0]
-    return next(c for c in catalogue.get("ln-table1-mnist") if c.row == row and c.column == column)
+    return next(c for c in papers.get("ln-table1-mnist") if c.row == row and c.column == column)
 
 
 def make_run(method: str, column: str, seed: int, device: str, root: str | None) -> Run:

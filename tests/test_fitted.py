@@ -150,7 +150,7 @@ def test_a_full_disk_loses_nothing_and_leaves_no_half_file(fitted, digits, tmp_p
 
 def test_two_processes_cannot_save_into_one_folder_at_once(fitted, tmp_path):
     holder = (
-        "import time\nfrom noisegate._files import locked\n"
+        "import time\nfrom noisegate._io.lock import locked\n"
         f"with locked({str(tmp_path)!r}, 'saving a model'):\n    print('held', flush=True)\n    time.sleep(60)\n"
     )
     with subprocess.Popen([sys.executable, "-c", holder], stdout=subprocess.PIPE, text=True) as process:

@@ -96,7 +96,7 @@ def test_a_run_with_a_changed_setting_is_kept_apart(ledger, unpacked, tmp_path):
 
 def test_failed_runs_are_packed_too(ledger, tmp_path):
     store = Store(tmp_path / "own")
-    plain = ledger.catalogue.get("ln-table1-mnist").cells[0].settings
+    plain = ledger.papers.get("ln-table1-mnist").cells[0].settings
     for run in (plain, plain.replace(recipe={**plain.recipe, "lr": 0.5})):
         store.fail(run, "diverged", "at step 7")
     assert ledger.pack(store.folder, tmp_path / "archives") == {
@@ -138,7 +138,7 @@ def test_what_was_changed_is_told_from_what_is_another_cell(ledger, unpacked):
 
 
 def test_more_seeds_of_a_cell_have_a_line_of_their_own(ledger, unpacked):
-    study = ledger.catalogue.get("ln-table1-mnist")
+    study = ledger.papers.get("ln-table1-mnist")
     lines = ledger.changes(study, Store(unpacked[0]), ["het"])[2:-1]
     assert [line.split(" | ")[0] for line in lines] == ["| nothing", "| nothing, more seeds"]
     assert {line.split(" | ")[3] for line in lines} == {"5"}
@@ -158,7 +158,7 @@ def test_what_the_best_of_some_gains_is_the_mean_over_all_draws(ledger, scores, 
 
 
 def test_methods_whose_settings_were_not_searched_gain_nothing_by_luck(ledger, unpacked):
-    lines = list(ledger.luck(ledger.catalogue.get("ln-table1-mnist"), Store(unpacked[0])))
+    lines = list(ledger.luck(ledger.papers.get("ln-table1-mnist"), Store(unpacked[0])))
     assert len(lines) == 6 * 9
     assert not [line for line in lines if line.startswith(("CE,", "Het,", "Forward,"))]
     (line,) = (line for line in lines if line.startswith("Het-τ-Σ_full, Asymmetric 20%"))
@@ -167,7 +167,7 @@ def test_methods_whose_settings_were_not_searched_gain_nothing_by_luck(ledger, u
 
 def test_all_cells_of_a_method_together(ledger, unpacked):
     store = Store(unpacked[0])
-    lines = list(ledger.sums(ledger.catalogue.get("ln-table1-mnist"), store, draws=4000))
+    lines = list(ledger.sums(ledger.papers.get("ln-table1-mnist"), store, draws=4000))
     assert len(lines) == 9 + 6  # six methods had settings to search
     (line,) = (line for line in lines if line.startswith("CE:"))
     results = [r for r in store.results() if r.settings["data"]["name"] == "mnist"]

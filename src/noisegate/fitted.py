@@ -14,7 +14,8 @@ import torch
 from torch import Tensor, nn
 
 from noisegate import networks
-from noisegate._files import locked, read_json, remove_parts, write_json
+from noisegate._io.files import read_json, remove_parts, write_json
+from noisegate._io.lock import locked
 from noisegate._version import __version__
 from noisegate.data.dataset import Inputs, as_inputs
 from noisegate.data.loader import Rows

@@ -126,7 +126,7 @@ def test_a_full_disk_is_one_line(fails, monkeypatch, tmp_path):
     def full(*arguments, **options):
         raise OSError(28, "No space left on device", "labels.txt")
 
-    monkeypatch.setattr("noisegate._files.write_text", full)
+    monkeypatch.setattr("noisegate._io.files.write_text", full)
     line = fails(
         *("data", "corrupt", "digits", "--noise", "symmetric", "--rate", "0.2"),
         *("--out", tmp_path / "labels.txt"),

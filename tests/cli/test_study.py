@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from noisegate.cli.study import Choice, command, names
-from noisegate.studies import catalogue
+from noisegate.studies import papers
 from noisegate.studies.store import Store
 
 SMALL = [
@@ -47,7 +47,7 @@ def finished(out):
 def test_the_list_has_every_study(call):
     code, output, _ = call("study", "list")
     assert code == 0
-    for name in catalogue.studies():
+    for name in papers.studies():
         assert f" {name} " in output
 
 

@@ -13,11 +13,11 @@ import pytest
 from scipy import stats
 
 from noisegate.errors import InputError, UnknownNameError
-from noisegate.evaluation.plots import panels
-from noisegate.studies import catalogue
+from noisegate.reporting.markdown import Markdown, escape
+from noisegate.reporting.plots import panels
+from noisegate.studies import papers
 from noisegate.studies.execute import execute
 from noisegate.studies.report import build_table, gather, terminal_table, write_report
-from noisegate.studies.report.markdown import Markdown, escape
 from noisegate.studies.report.words import headings, levels
 from noisegate.studies.results import Results
 from noisegate.studies.store import Store
@@ -661,7 +661,7 @@ def test_code_cannot_end_its_block():
 
 
 def test_report_of_the_demo(tmp_path):
-    study = catalogue.get("demo").at_scale("smoke").only(rows=["ce", "ln"], columns=["symmetric-40"])
+    study = papers.get("demo").at_scale("smoke").only(rows=["ce", "ln"], columns=["symmetric-40"])
     store = Store(tmp_path / "store")
     results = Results(study, store)
     for run in results.planned():

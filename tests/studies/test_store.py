@@ -3,7 +3,7 @@ import json
 import numpy as np
 import pytest
 
-from noisegate._files import locked
+from noisegate._io.lock import locked
 from noisegate.errors import InputError
 from noisegate.studies.execute import execute
 from noisegate.studies.store import Store

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import torch
 
 import noisegate as ng
-from noisegate import _files
+from noisegate._io import files
 from noisegate.methods.base import Method, Phase, PhaseModule
 from noisegate.objectives import weighted_mean
 from noisegate.training import trainer
@@ -112,7 +112,7 @@ def arm(plan):
         step = PhaseRun.step
         PhaseRun.step = lambda run, *rows: (dying if run.number == int(count) else step)(run, *rows)
     elif kind in ("before-rename", "after-rename"):
-        _files.os = type("os", (), {**vars(os), "replace": staticmethod(counted(os.replace, kind[0] == "b"))})
+        files.os = type("os", (), {**vars(os), "replace": staticmethod(counted(os.replace, kind[0] == "b"))})
 
 
 def in_child(folder, plan, result=None, method=None):

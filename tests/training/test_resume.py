@@ -87,7 +87,7 @@ def test_other_settings_in_the_same_folder_are_refused(data, tmp_path):
 
 def test_two_processes_cannot_train_in_one_folder(data, tmp_path):
     holder = (
-        "import sys, time\nfrom noisegate._files import locked\n"
+        "import sys, time\nfrom noisegate._io.lock import locked\n"
         f"with locked({str(tmp_path)!r}, 'training'):\n    print('held', flush=True)\n    time.sleep(60)\n"
     )
     with subprocess.Popen([sys.executable, "-c", holder], stdout=subprocess.PIPE, text=True) as process:

@@ -1,1 +1,1 @@
-"""Reading and writing files."""
+"""Files, locks and processes: what noisegate asks of the operating system."""

@@ -14,14 +14,14 @@ import torch
 
 from noisegate import data as datasets
 from noisegate import noise as noises
-from noisegate._files import write_bytes, write_json
+from noisegate._io.files import write_bytes, write_json
 from noisegate._version import __version__
 from noisegate.cli import output
 from noisegate.data.dataset import Dataset
 from noisegate.errors import InputError
-from noisegate.evaluation import plots
-from noisegate.evaluation.page import Page
 from noisegate.fitted import Fitted
+from noisegate.reporting import plots
+from noisegate.reporting.page import Page
 from noisegate.training.recipe import Recipe
 from noisegate.training.run import train
 from noisegate.training.trainer import one_thread

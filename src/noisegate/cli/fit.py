@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from noisegate import data as datasets
-from noisegate._files import check_writable
+from noisegate._io.files import check_writable
 from noisegate.cli import output
 from noisegate.cli.values import check_kinds
 from noisegate.data.arrays import Classes
 from noisegate.data.dataset import Dataset, Split, held_out_rows
-from noisegate.data.table import TableReader, test_split
+from noisegate.data.tables import TableReader, test_split
 from noisegate.errors import InputError, UnknownNameError
 from noisegate.noise import load_labels
 
@@ -136,7 +136,7 @@ def read_data(name: str, label: str | None, options: dict[str, Any], *, root: Pa
     Data that are drawn (moons) are the same for every --seed, so that a label file fits them;
     `--option seed=1` draws others.
     """
-    from noisegate.data.table import TABLE_SUFFIXES, read_table
+    from noisegate.data.tables import TABLE_SUFFIXES, read_table
 
     if name not in datasets.DATASETS and name.lower().endswith(TABLE_SUFFIXES) and label is None:
         columns = ", ".join(map(str, read_table(name).columns))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from noisegate import data as datasets
-from noisegate._files import check_writable, write_bytes
+from noisegate._io.files import check_writable, write_bytes
 from noisegate.cli import output
 from noisegate.data.dataset import Inputs
 from noisegate.data.images import ImageReader

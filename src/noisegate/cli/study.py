@@ -11,11 +11,11 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-from noisegate._files import read_json, write_json
+from noisegate._io.files import read_json, write_json
 from noisegate.cli.app import RESULTS
 from noisegate.cli.output import say, table
 from noisegate.errors import DamagedFileError, InputError, MissingDataError
-from noisegate.studies import catalogue, runner
+from noisegate.studies import papers, runner
 from noisegate.studies.board import Board, clock
 from noisegate.studies.engines import Context, Engine
 from noisegate.studies.results import Results
@@ -62,7 +62,7 @@ def list_studies() -> None:
             len({c.settings.key for c in study}) * study.seeds or "none",
             _data_names(study),
         ]
-        for study in catalogue.studies().values()
+        for study in papers.studies().values()
     ]
     table(rows, ["study", "what it shows", "runs", "data"], numbers=[2])
     say("noisegate study run NAME does one; --scale smoke is its size for a laptop.")
@@ -84,7 +84,7 @@ def run_study(
     dry_run: bool = False,
 ) -> None:
     """Do what is left of a study and write its report."""
-    study = choice.apply(catalogue.get(name))
+    study = choice.apply(papers.get(name))
     results = Results(study, Store(out), search=choice.search)
     context = Context(out, None if root is None else str(root), device)
     if dry_run:
@@ -97,7 +97,7 @@ def run_study(
         _do(results, engine, context, retry)
         # Another process may have chosen other rows meanwhile.
         whole = _stored_with(choice, name, folder)
-    _write(Results(whole.apply(catalogue.get(name)), results.store, search=choice.search), whole, folder, out)
+    _write(Results(whole.apply(papers.get(name)), results.store, search=choice.search), whole, folder, out)
 
 
 def _stored_with(choice: Choice, name: str, folder: Path) -> Choice:
@@ -115,7 +115,7 @@ def _with_stored(choice: Choice, name: str, path: Path) -> Choice:
         return choice
     if (before.scale, before.changes, before.search) != (choice.scale, dict(choice.changes), choice.search):
         return choice
-    own = replace(choice, seeds=None, rows=(), columns=()).apply(catalogue.get(name)).seeds
+    own = replace(choice, seeds=None, rows=(), columns=()).apply(papers.get(name)).seeds
     seeds: int | None = max(before.seeds or own, choice.seeds or own)
     if seeds == own:
         seeds = None
@@ -198,7 +198,7 @@ def report(
     if name is None:
         _report_all(stored, store, to)
         return
-    study = catalogue.get(name)
+    study = papers.get(name)
     plain = Choice(scale=scale, search=search)
     folder = report_folder(out, name, plain)
     found = [path for path in stored if _is_of(path, name, plain)] or [folder / "choice.json"]
@@ -220,7 +220,7 @@ def _report_all(stored: Sequence[Path], store: Store, to: Path | None) -> None:
     for path in stored:
         folder = path.parent if to is None else to / path.parent.name
         try:
-            choice, study = _read_choice(path), catalogue.get(_study_of(path))
+            choice, study = _read_choice(path), papers.get(_study_of(path))
             _write(Results(choice.apply(study), store, search=choice.search), choice, folder, store.folder)
         except InputError as error:
             failed += 1

@@ -1,23 +1,22 @@
 """Datasets: `load` reads one by name, by path, or from what Python hands over.
 
-A dataset joins by a file in this folder (or anywhere) that calls `register`.
+A dataset joins by a file in `noisegate/data/named` (or anywhere) that calls `register`.
 """
 
 from __future__ import annotations
 
-import importlib
 import os
-import pkgutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from noisegate.data import named  # registers the data sets that have names
 from noisegate.data.arrays import ArrayReader, from_arrays, load_npz
 from noisegate.data.dataset import Dataset, LazyInputs, Reader, Split, as_inputs
 from noisegate.data.folder import load_folder
 from noisegate.data.images import ImageFiles, ImageReader
 from noisegate.data.registry import DATASETS, Remote, Source, call_loader, lookup, register, root_folder
-from noisegate.data.table import TABLE_SUFFIXES, TableReader, from_frame, load_table, read_table
+from noisegate.data.tables import TABLE_SUFFIXES, TableReader, from_frame, load_table, read_table
 from noisegate.data.torch_dataset import from_torch
 from noisegate.errors import InputError, MissingDataError
 
@@ -38,18 +37,12 @@ __all__ = [
     "from_frame",
     "from_torch",
     "load",
+    "named",
     "read_table",
     "reader_from_dict",
     "register",
     "root_folder",
 ]
-
-# Every file of this folder registers its own datasets when it is imported, so a new dataset is one new file.
-# These two serve training, hold no dataset and need torch, which reading data must not import.
-_NO_DATASETS = ("augment", "loader")
-for _module in pkgutil.iter_modules(__path__):
-    if _module.name not in _NO_DATASETS:
-        importlib.import_module(f"{__name__}.{_module.name}")
 
 _READERS: dict[str, Any] = {"arrays": ArrayReader, "images": ImageReader, "table": TableReader}
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO
 
-from noisegate._files import atomic
+from noisegate._io.files import atomic
 from noisegate.data.registry import DATASETS, Entry, Remote, Source, candidates, locate, lookup, root_folder
 from noisegate.errors import DamagedFileError, InputError, MissingDataError
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from noisegate import _files
+from noisegate._io import files
 from noisegate.errors import DamagedFileError, InputError, MissingDataError
 from noisegate.noise.base import Labels, Matrix, Noise, check_labels
 
@@ -162,8 +162,8 @@ def save_labels(
         raise InputError(f"expected a file name for the labels, {path} is a folder")
     rows = zip(*(column.tolist() for column in columns), strict=True)
     body = "".join("\t".join(map(str, row)) + "\n" for row in rows)
-    _files.write_text(
-        Path(path), f"{_MAGIC}{json.dumps(header, allow_nan=False, default=_files.plain)}\n{body}"
+    files.write_text(
+        Path(path), f"{_MAGIC}{json.dumps(header, allow_nan=False, default=files.plain)}\n{body}"
     )
     return str(header["sha256"])
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from noisegate.studies.catalogue import get, studies
+from noisegate.studies.papers import get, studies
 from noisegate.studies.study import Cell, Figure, Number, RunSettings, Selection, Smoke, Study, Value
 
 if TYPE_CHECKING:

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from noisegate._files import locked, write_json
+from noisegate._io.files import write_json
+from noisegate._io.lock import locked
 from noisegate.data.dataset import Dataset, Split
 from noisegate.data.registry import lookup, root_folder
 from noisegate.errors import BusyError, DivergedError, InputError, OtherRunError, UnknownNameError

@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from noisegate._files import is_locked, read_json, write_json
+from noisegate._io.files import read_json, write_json
+from noisegate._io.lock import is_locked
 from noisegate._version import __version__
 from noisegate.errors import DamagedFileError, InputError
 from noisegate.studies.study import FORMAT, RunSettings

@@ -11,7 +11,8 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
-from noisegate._files import locked, read_json, remove_parts, write_bytes, write_json
+from noisegate._io.files import read_json, remove_parts, write_bytes, write_json
+from noisegate._io.lock import locked
 from noisegate.errors import DamagedFileError, MissingDataError, OtherRunError
 
 Tree = Any

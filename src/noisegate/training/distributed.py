@@ -48,7 +48,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from noisegate._processes import how_it_ended, no_interrupt
+from noisegate._io.processes import how_it_ended, no_interrupt
 from noisegate.errors import InputError
 from noisegate.objectives.base import added_up
 from noisegate.training.randomness import RandomState

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from noisegate.errors import InputError
-from noisegate.studies import catalogue, runner
+from noisegate.studies import papers, runner
 from noisegate.studies.engines import Context, build
 from noisegate.studies.engines import ray as ray_engine
 from noisegate.studies.engines.ray import RayEngine
@@ -96,7 +96,7 @@ def one_column(*runs):
 
 def a_long_demo():
     """Four cells of `demo` at smoke size; two of them estimate T first, which leaves a checkpoint, then go on."""
-    study = catalogue.get("demo").at_scale("smoke").with_seeds(1)
+    study = papers.get("demo").at_scale("smoke").with_seeds(1)
     study = study.only(["ce"], ["symmetric-20", "symmetric-40"])
     quick = [cell.settings for cell in study]
     slow = [run.replace(method="forward", params={"warmup": 2}) for run in quick]

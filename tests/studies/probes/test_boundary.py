@@ -9,12 +9,12 @@ from torch import nn
 import noisegate as ng
 from noisegate.data import from_arrays
 from noisegate.errors import InputError
-from noisegate.evaluation.plots import panels
 from noisegate.fitted import Fitted
 from noisegate.networks.prepare import Prepared
 from noisegate.objectives import CrossEntropy
+from noisegate.reporting.plots import panels
 from noisegate.studies import probes
-from noisegate.studies.figures.boundary import boundary_panel
+from noisegate.studies.papers.boundary import boundary_panel
 
 
 @pytest.fixture

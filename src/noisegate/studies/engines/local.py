@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Generator, Iterator, Sequence
 from multiprocessing.connection import Connection, wait
 
-from noisegate._processes import how_it_ended, no_interrupt
+from noisegate._io.processes import how_it_ended, no_interrupt
 from noisegate.errors import InputError, NoisegateError, UnknownNameError
 from noisegate.studies import memory
 from noisegate.studies.engines.base import Context, Engine

@@ -23,7 +23,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from noisegate._files import locked, read_json
+from noisegate._io.files import read_json
+from noisegate._io.lock import locked
 from noisegate._version import __version__
 from noisegate.data.registry import root_folder
 from noisegate.errors import BusyError, InputError, NoisegateError, first_line

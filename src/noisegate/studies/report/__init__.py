@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from noisegate._files import write_text
+from noisegate._io.files import write_text
 from noisegate.errors import InputError, UnknownNameError
-from noisegate.evaluation.page import Page
+from noisegate.reporting.markdown import Markdown
+from noisegate.reporting.page import Page
 from noisegate.studies.report.document import Content, compose, lead, title
 from noisegate.studies.report.figures import draw_figures, save_figures
-from noisegate.studies.report.markdown import Markdown
 from noisegate.studies.report.search import searched
 from noisegate.studies.report.spreadsheet import runs_csv, table_csv
 from noisegate.studies.report.table import CellRuns, Entry, Table, all_runs, build_table, gather

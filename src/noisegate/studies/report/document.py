@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from noisegate.evaluation.page import Page, Span
+from noisegate.reporting.markdown import Markdown
+from noisegate.reporting.page import Page, Span
 from noisegate.studies.report.figures import Drawn
-from noisegate.studies.report.markdown import Markdown
 from noisegate.studies.report.search import Searched
 from noisegate.studies.report.table import LEVEL, CellRuns, Table
 from noisegate.studies.report.words import (

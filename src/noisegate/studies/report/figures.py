@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from noisegate._files import write_bytes
+from noisegate._io.files import write_bytes
 from noisegate.errors import InputError
 from noisegate.studies.results import Results
 from noisegate.studies.study import Figure, slug
@@ -44,7 +44,7 @@ class Drawn:
 
 def draw_figures(results: Results, mark: str = "") -> list[Drawn]:
     """Draw every figure of a study, with a mark in a corner; what is missing for one is told instead of it."""
-    from noisegate.evaluation.plots import png
+    from noisegate.reporting.plots import png
 
     drawn = []
     for figure in results.study.figures:

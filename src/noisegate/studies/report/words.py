@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from noisegate.evaluation.page import Heading, Span
+from noisegate.reporting.page import Heading, Span
 from noisegate.studies import board
 from noisegate.studies.report.table import CellRuns, Entry, Table, build_table, gather, printed
 from noisegate.studies.results import Results

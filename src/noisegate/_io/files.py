@@ -1,0 +1,92 @@
+"""Writing that cannot leave half a file."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from noisegate.errors import DamagedFileError, InputError, MissingDataError
+
+
+@contextlib.contextmanager
+def atomic(path: Path) -> Iterator[BinaryIO]:
+    """Open a temporary file beside `path`; rename it over `path` once everything is on disk.
+
+    If the block raises (a full disk, Ctrl-C) the temporary file is removed and `path` is as it was before.
+    """
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.parent / f".{path.name}.{secrets.token_hex(6)}.part"
+    # The system takes the umask off the mode; asking for the umask would change it for a moment, for all threads.
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(temporary)
+        raise
+
+
+def check_writable(folder: Path) -> None:
+    """Refuse a folder that could not be written to, or made; nothing is left behind."""
+    there = Path(folder).absolute()
+    while not there.exists():
+        there = there.parent
+    probe = there / f".noisegate-{secrets.token_hex(6)}"
+    try:
+        probe.mkdir()
+        probe.rmdir()
+    except OSError as error:
+        raise InputError(f"{folder} cannot be written to ({error.strerror}); choose another place") from None
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """Replace the content of `path` atomically."""
+    with atomic(path) as file:
+        file.write(content)
+
+
+def write_text(path: Path, content: str) -> None:
+    """Replace the content of `path` atomically, as UTF-8."""
+    write_bytes(path, content.encode())
+
+
+def write_json(path: Path, content: Any) -> None:
+    """Replace `path` atomically by `content` as JSON; numbers that are not finite are refused."""
+    write_text(path, json.dumps(content, indent=1, allow_nan=False, default=plain) + "\n")
+
+
+def plain(value: Any) -> Any:
+    """numpy's numbers, which JSON does not know, as Python's."""
+    if isinstance(value, np.generic):
+        return value.item()
+    raise TypeError(f"{type(value).__name__} {value!r} cannot be written as JSON")
+
+
+def read_json(path: Path) -> Any:
+    """Read JSON, or say which file is missing or damaged."""
+    try:
+        return json.loads(Path(path).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise MissingDataError(f"there is no file {path}") from None
+    except (IsADirectoryError, NotADirectoryError):
+        raise InputError(f"expected a JSON file at {path}, found a folder") from None
+    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise DamagedFileError(f"{path} is not readable JSON ({error}); it may be damaged") from None
+
+
+def remove_parts(folder: Path) -> None:
+    """Remove what writers left that were killed; for who holds the lock of `folder`."""
+    for path in Path(folder).glob(".*.part"):
+        path.unlink(missing_ok=True)

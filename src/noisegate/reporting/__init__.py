@@ -1,0 +1,1 @@
+"""Reports as Markdown and HTML, and the plots in them."""

@@ -1,0 +1,5 @@
+"""Yao et al. 2021, CausalNL."""
+
+from noisegate.studies.papers.causalnl.cells import STUDIES
+
+__all__ = ["STUDIES"]

@@ -1,0 +1,5 @@
+"""Englesson et al. 2023, Logistic-Normal likelihoods."""
+
+from noisegate.studies.papers.ln.cells import STUDIES
+
+__all__ = ["STUDIES"]

@@ -1,0 +1,5 @@
+"""Lukasik et al. 2020, label smoothing and label noise."""
+
+from noisegate.studies.papers.smoothing.cells import STUDIES
+
+__all__ = ["STUDIES"]
