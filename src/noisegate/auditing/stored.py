@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from noisegate._files import atomic, read_json, write_json
+from noisegate._io.files import atomic, read_json, write_json
 from noisegate._version import __version__
 from noisegate.errors import DamagedFileError, InputError, MissingDataError
 
