@@ -22,7 +22,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 import noisegate as ng
-from noisegate.objectives.heteroscedastic import Points, sobol_directions
+from noisegate.objectives.points import Points, sobol_directions
 
 ROWS = 64
 SAMPLES = (32, 64, 128, 256, 512, 1000, 2000)

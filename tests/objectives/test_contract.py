@@ -238,6 +238,36 @@ def test_dense_maps_are_their_pixels(make):
     torch.testing.assert_close(objective.costs(outputs).movedim(1, -1).reshape(-1, K), objective.costs(flat))
 
 
+def test_labels_of_a_larger_map_are_costs_of_the_upsampled_one(make, name):
+    objective, y = make(), labels_for(2, 6, 7)
+    y[0, 0, 0] = -100
+    outputs = outputs_for(objective, 3, 4, batch=2)
+    found = objective(outputs, y)
+    probs = objective.probs(outputs, (6, 7))
+    torch.testing.assert_close(probs.sum(1), torch.ones(2, 6, 7, dtype=torch.float64))
+    ready = objective.at_size(outputs, (6, 7))
+    torch.testing.assert_close(objective.log_probs(ready).exp(), probs)
+    onehot = torch.eye(K, dtype=torch.float64)[y.clamp_min(0)].movedim(-1, 1)
+    onehot[0, :, 0, 0] = 0.0
+    torch.testing.assert_close(objective(outputs, onehot), found)
+    if name not in SAMPLED:  # those upsample what they sample: see their own tests
+        large = nn.functional.interpolate(outputs, (6, 7), mode="bilinear", align_corners=False)
+        torch.testing.assert_close(found, objective(large, y))
+        torch.testing.assert_close(probs, objective.probs(large))
+        observed = objective.observed_log_probs(ready)
+        torch.testing.assert_close(observed, objective.observed_log_probs(large))
+    torch.testing.assert_close(objective.probs(outputs, (3, 4)), objective.probs(outputs))
+
+
+def test_a_correction_of_a_sampled_objective_upsamples_what_it_samples():
+    base = ng.Heteroscedastic(K, temperature=0.5, n_samples_eval=32)
+    objective = ng.ForwardCorrection(K, DENSE, base=base).eval()
+    outputs, y = outputs_for(objective, 3, 4, batch=2), labels_for(2, 6, 7)
+    expected = torch.einsum("bkhw,kj->bjhw", base.eval().probs(outputs, (6, 7)), objective.transition)
+    found = objective(outputs, y, reduction="none")
+    torch.testing.assert_close(found, -expected.gather(1, y.unsqueeze(1)).squeeze(1).log())
+
+
 def permuted(objective, order):
     """The objective for permuted classes: its matrices are permuted along."""
     settings = objective.settings()

@@ -10,10 +10,11 @@ from torch.nn import functional as F
 import noisegate as ng
 from noisegate.errors import InputError
 from noisegate.objectives import heteroscedastic
-from noisegate.objectives.heteroscedastic import (
+from noisegate.objectives.points import (
     HashedNormals,
     Points,
     Strata,
+    TiledPoints,
     chunk_size,
     shuffled,
     sobol_directions,
@@ -358,18 +359,125 @@ def test_more_classes_than_sobol_has_dimensions(monkeypatch):
 
 def test_hashed_normals_are_independent_normals_whatever_the_block():
     noise = HashedNormals(torch.tensor(12345), (3, 5, 4), 200, shared=False)
-    whole = noise.block(range(10), range(200), torch.float64)
-    part = noise.block(range(2, 5), range(7, 30), torch.float64)
-    assert torch.equal(part, whole[2:5, 7:30])
-    flat = whole.flatten().sort().values
-    uniform = (torch.arange(len(flat), dtype=torch.float64) + 0.5) / len(flat)
-    assert (torch.special.ndtr(flat) - uniform).abs().max() < 1.95 / math.sqrt(len(flat))  # Kolmogorov, 0.1 %
+    whole = noise.block(range(10), range(200), range(5), torch.float64)
+    part = noise.block(range(2, 5), range(7, 30), range(1, 3), torch.float64)
+    assert torch.equal(part, whole[2:5, 7:30, :, 1:3])
+    assert uniformity(whole) < 1.95 / math.sqrt(whole.numel())  # Kolmogorov, 0.1 %
     correlation = torch.corrcoef(whole.flatten(0, 1).flatten(1).T) - torch.eye(60)
     assert correlation.abs().max() < 5 / math.sqrt(2000)
     other = HashedNormals(torch.tensor(12346), (3, 5, 4), 200, shared=False).block(
-        range(10), range(200), torch.float64
+        range(10), range(200), range(5), torch.float64
     )
     assert abs((other * whole).mean()) < 5 / math.sqrt(whole.numel())
+
+
+def uniformity(normals):
+    """Kolmogorov's distance between normal numbers and the normal law."""
+    flat = normals.flatten().sort().values
+    uniform = (torch.arange(len(flat), dtype=torch.float64) + 0.5) / len(flat)
+    return (torch.special.ndtr(flat) - uniform).abs().max()
+
+
+def tiled_points(key, shape, n_samples, shared=False):
+    directions = sobol_directions(4 * shape[0], max((n_samples - 1).bit_length(), 1))
+    return TiledPoints(directions, torch.tensor(key), shape, n_samples, shared)
+
+
+def test_tiled_points_are_normal_and_independent_between_draws_whatever_the_block():
+    shape = (3, 5, 4)
+    noise = tiled_points(12345, shape, 70)
+    whole = noise.block(range(10), range(70), range(5), torch.float64)
+    part = noise.block(range(2, 5), range(7, 30), range(1, 3), torch.float64)
+    assert torch.equal(part, whole[2:5, 7:30, :, 1:3])
+    # One point of many draws: shifts are independent between places, dimensions, images and keys.
+    draws = torch.stack(
+        [
+            tiled_points(key, shape, 4).block(range(2), range(2, 3), range(5), torch.float64)
+            for key in range(500)
+        ]
+    ).flatten(1)
+    assert uniformity(draws) < 1.95 / math.sqrt(draws.numel())
+    correlation = torch.corrcoef(draws.T) - torch.eye(draws.shape[1])
+    assert correlation.abs().max() < 5.5 / math.sqrt(500)
+    alike = tiled_points(1, shape, 8, shared=True).block(range(3), range(8), range(5), torch.float64)
+    assert alike.shape == (1, 8, *shape)
+
+
+def test_every_place_and_its_neighbours_see_each_stratum_once():
+    # 64 points of a Sobol sequence in one dimension: one in each 64th of the unit interval; in the dimensions of a
+    # tile, also of one that straddles two tiles, pairs are spread far more evenly than independent points are.
+    normals = tiled_points(3, (2, 4, 4), 64).block(range(1), range(64), range(4), torch.float64)[0]
+    strata = (torch.special.ndtr(normals) * 64).long()
+    assert torch.equal(strata.sort(0).values, torch.arange(64).view(-1, 1, 1, 1).expand_as(strata))
+    window = torch.special.ndtr(normals[:, :, 1:3, 1:3].flatten(1))
+    cells = (window[:, :, None] * 4).long() * 4 + (window[:, None] * 4).long()
+    counts = torch.stack([(cells == cell).sum(0) for cell in range(16)]).double()
+    off = ~torch.eye(8, dtype=torch.bool)
+    independent = 64 / 16 * 15 / 16
+    assert counts.var(0, unbiased=False)[off].mean() < 0.5 * independent
+
+
+def test_tiled_points_make_gradients_of_maps_exacter_than_independent_ones():
+    torch.manual_seed(0)
+    objective = ng.Heteroscedastic(5, n_samples=32)
+    outputs = random(1, 10, 3, 3).requires_grad_()
+    y = labels_for(5, 1, 9, 9)
+    exact = ng.Heteroscedastic(5, n_samples_eval=2**13).eval()
+    (truth,) = torch.autograd.grad(exact(outputs, y), outputs)
+
+    def error(points):
+        objective._place_points = points
+        found = [torch.autograd.grad(objective(outputs, y), outputs)[0] - truth for _ in range(40)]
+        return torch.stack(found).square().sum((1, 2, 3, 4)).mean().sqrt()
+
+    def independent(outputs):
+        return HashedNormals(torch.randint(0, 2**62, ()), (5, 3, 3), 32, shared=False)
+
+    tiled = objective._place_points
+    assert error(tiled) < 0.6 * error(independent)
+
+
+def test_many_classes_take_hashed_noise_for_maps():
+    few, many = ng.Heteroscedastic(32, n_samples=4), ng.Heteroscedastic(33, n_samples=4)
+    huge = ng.Heteroscedastic(300, n_samples=2, n_samples_eval=2)
+    kinds = [
+        type(each.train(mode)._place_points(torch.zeros(1, 2 * each.n_classes, 2, 2)))
+        for each in (few, many, huge)
+        for mode in (True, False)
+    ]
+    assert kinds == [TiledPoints, TiledPoints, TiledPoints, HashedNormals, HashedNormals, HashedNormals]
+
+
+# Variance.
+
+
+def test_the_variance_is_that_of_the_samples():
+    objective = ng.Heteroscedastic(3, temperature=0.4, n_samples=200, n_samples_eval=200)
+    outputs = random(2, 6, 2, 3)
+    for mode in (False, True):
+        objective.train(mode)
+        torch.manual_seed(1)
+        noise = objective._place_points(outputs).block(range(2), range(200), range(2), torch.float64)
+        mean, scale, _ = objective.parameters_of(outputs)
+        logits = mean.unsqueeze(1) + scale.unsqueeze(1) * noise
+        large = F.interpolate(logits.flatten(0, 1), (5, 7), mode="bilinear").unflatten(0, logits.shape[:2])
+        expected = torch.softmax(large, 2).var(1, unbiased=False)
+        torch.manual_seed(1)
+        torch.testing.assert_close(objective.variance(outputs, (5, 7)), expected, rtol=1e-9, atol=1e-12)
+
+
+def test_the_variance_of_two_classes_by_quadrature():
+    objective = ng.Heteroscedastic(2, temperature=0.5, n_samples_eval=2**14).eval()
+    mu, d = torch.tensor([0.3, -2.0, 0.0]), torch.tensor([1.0, 0.5, 3.0])
+    outputs = torch.stack([mu, raw_scale(d)], 1).double()
+    z = torch.special.ndtri((torch.arange(200_000, dtype=torch.float64) + 0.5) / 200_000)
+    p = torch.sigmoid((mu.unsqueeze(1) + d.unsqueeze(1) * z) / 0.5)
+    found = objective.variance(outputs)
+    torch.testing.assert_close(found[:, 1], p.var(1, unbiased=False), rtol=2e-3, atol=1e-5)
+    torch.testing.assert_close(found[:, 0], found[:, 1])
+    torch.manual_seed(0)
+    again = objective.train().variance(outputs.expand(3, 2))
+    torch.testing.assert_close(again[:, 1], p.var(1, unbiased=False), rtol=0.2, atol=1e-2)
 
 
 # Memory.
@@ -434,9 +542,10 @@ def test_larger_targets_upsample_the_sampled_logits(variant, training):
     )
     outputs, y = random(2, objective.n_outputs, 2, 3).requires_grad_(), labels_for(3, 2, 5, 7)
     torch.manual_seed(4)
-    key = torch.randint(0, 2**62, ()) if training else objective.fixed_key
-    noise = HashedNormals(key, (3 + objective._rank, 2, 3), 70, shared=not training)
-    p = resized_by_hand(objective, outputs, (5, 7), noise.block(range(2), range(70), torch.float64))
+    noise = objective._place_points(outputs)
+    assert isinstance(noise, TiledPoints)
+    normals = noise.block(range(2), range(70), range(2), torch.float64)
+    p = resized_by_hand(objective, outputs, (5, 7), normals)
     torch.manual_seed(4)
     loss = objective(outputs, y)
     expected = -p.gather(1, y.unsqueeze(1)).log().mean()

@@ -6,7 +6,7 @@ import contextlib
 import inspect
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 import torch
@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from noisegate._classes import enlist
 from noisegate.errors import InputError, UnknownNameError, is_real
+from noisegate.objectives.upsampled import Size, upsample
 
 REDUCTIONS = ("mean", "sum", "none")
 # Where a batch is spread over processes: what makes the sum of one part's weights that of the whole batch.
@@ -124,9 +125,33 @@ class Objective(nn.Module, ABC):
 
     # What follows from it.
 
-    def probs(self, outputs: Tensor) -> Tensor:
-        """Probabilities of the clean class, `(B, K, ...)`; they sum to one over dimension 1."""
-        return self.log_probs(outputs).exp()
+    def probs(self, outputs: Tensor, size: Size | None = None) -> Tensor:
+        """Probabilities of the clean class, `(B, K, ...)`; they sum to one over dimension 1.
+
+        With `size=(H, W)` maps are brought to that size first: see `resized`.
+        """
+        return self.log_probs(self.at_size(outputs, size)).exp()
+
+    def resized(self, outputs: Tensor, size: Size) -> Any:
+        """What `costs`, `label_costs` and the others take for labels of a larger map: outputs upsampled bilinearly.
+
+        `Heteroscedastic` upsamples the logits that it samples instead; who wraps another objective hands on what
+        that one makes of them.
+        """
+        return upsample(outputs, size)
+
+    def at_size(self, outputs: Tensor, size: Sequence[int] | None) -> Any:
+        """Outputs for labels of this size, `(H, W)`: as they are where it is their own, else `resized`.
+
+        >>> import noisegate as ng
+        >>> ng.CrossEntropy(3).at_size(torch.zeros(1, 3, 2, 2), (8, 8)).shape
+        torch.Size([1, 3, 8, 8])
+        """
+        if size is None or tuple(size) == tuple(outputs.shape[2:]):
+            return outputs
+        outputs = self.widened(outputs)
+        with torch.autocast(outputs.device.type, enabled=False):
+            return self.resized(outputs, self.check_size(outputs, size))
 
     def observed_log_probs(self, outputs: Tensor) -> Tensor:
         """Log-probabilities of the label as it would be given; those of the clean class by default."""
@@ -139,7 +164,8 @@ class Objective(nn.Module, ABC):
         ----------
         outputs : tensor (B, n_outputs, ...)
         targets : int64 tensor (B, ...) of labels, or float tensor (B, K, ...) of label probabilities
-            Probabilities take the expectation of the cost.
+            Probabilities take the expectation of the cost. Of maps `(B, n_outputs, h, w)` the targets may be
+            larger, `(B, H, W)`: see `resized`.
         reduction : {"mean", "sum", "none"}, optional
             Overrides the constructor's; "none" gives one number per label, `(B, ...)`.
         """
@@ -169,7 +195,7 @@ class Objective(nn.Module, ABC):
         weights = valid.to(outputs.dtype)
         if self.weight is not None:
             weights = weights * self.weight.to(outputs.dtype)[labels]
-        return self.label_costs(outputs, labels), weights
+        return self.label_costs(self.at_size(outputs, targets.shape[1:]), labels), weights
 
     def _labels(self, outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
         """Checked labels `(B, ...)`, with class 0 in place of ignored ones, and which of them count."""
@@ -200,7 +226,8 @@ class Objective(nn.Module, ABC):
             )
 
     def _soft(self, outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-        costs = self._costs_for(outputs, targets)
+        fits = self._fits(outputs, targets.shape[:1] + targets.shape[2:])
+        costs = self.costs(self.at_size(outputs, targets.shape[2:]) if fits else outputs)
         if targets.shape != costs.shape:
             raise InputError(
                 f"target probabilities of shape {tuple(targets.shape)} do not fit {tuple(costs.shape)}"
@@ -213,15 +240,20 @@ class Objective(nn.Module, ABC):
         total = torch.where(weights != 0, weights, torch.ones_like(weights))
         return torch.where(shares != 0, shares * costs, costs.new_zeros(())).sum(1) / total, weights
 
-    # An objective that resizes its outputs to the targets overrides these two.
-
     def _fits(self, outputs: Tensor, shape: torch.Size) -> bool:
-        """Whether integer targets of this shape belong to the outputs."""
-        return shape == outputs.shape[:1] + outputs.shape[2:]
+        """Whether labels of this shape belong to the outputs: one each, or maps that are larger."""
+        if shape == outputs.shape[:1] + outputs.shape[2:]:
+            return True
+        maps = outputs.dim() == 4 and len(shape) == 3 and shape[0] == outputs.shape[0]
+        return maps and all(large >= small for large, small in zip(shape[1:], outputs.shape[2:], strict=True))
 
-    def _costs_for(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """The costs that soft targets weigh, `(B, K, ...)`."""
-        return self.costs(outputs)
+    def check_size(self, outputs: Tensor, size: Sequence[int]) -> Size:
+        """`size` as (H, W), at least that of the maps, or an InputError."""
+        if len(size) != 2 or not self._fits(outputs, torch.Size((len(outputs), *size))):
+            raise InputError(
+                f"size must be (H, W), at least that of the outputs {tuple(outputs.shape)}, got {tuple(size)}"
+            )
+        return int(size[0]), int(size[1])
 
     def widened(self, outputs: Tensor) -> Tensor:
         """The outputs in float32 or wider, after a look at their shape."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from typing import Any, ClassVar
 
 import torch
@@ -13,122 +12,36 @@ from torch.nn import functional as F
 from noisegate._fusing import fused
 from noisegate.errors import InputError, is_real
 from noisegate.objectives.base import Objective
+from noisegate.objectives.points import (
+    BITS,
+    HashedNormals,
+    PlacePoints,
+    Points,
+    Strata,
+    TiledPoints,
+    chunk_size,
+    sobol_directions,
+)
+from noisegate.objectives.upsampled import (
+    Size,
+    Upsampled,
+    UpsampledLabelCost,
+    UpsampledLogMeanSoftmax,
+    pulled_back,
+    streamed,
+    upsampled_variance,
+)
 
 COVARIANCES = ("diagonal", "low-rank")
 MIN_SCALE = 1e-3
-#: Elements and samples of a chunk. On a CPU it should stay in the cache; a GPU wants few, large kernels.
-CHUNK_LIMITS = {"cpu": (2**19, 2**6), "cuda": (2**24, 2**14)}
 #: Up to this rank a compiler writes out products with the factors.
 FUSED_RANK = 8
 #: Up to so many dimensions fixed points are Sobol's. Of more some pairs are strongly correlated: of 1000 points in
 #: 1000 dimensions by up to 0.76. Signs and rotations average that out in training, not where points are fixed.
 FIXED_SOBOL = 128
-_BITS = 30
+#: Up to so many numbers a place the points of maps are Sobol's in training: four times as many dimensions.
+MAP_SOBOL = 256
 _MAX_DIMENSIONS = torch.quasirandom.SobolEngine.MAXDIM
-
-
-def chunk_size(elements: int, n_samples: int, device: torch.device) -> int:
-    """How many samples of this many elements to hold at once, a power of two: at least 1, and all if they fit.
-
-    >>> cpu = torch.device("cpu")
-    >>> chunk_size(1280, 1000, cpu), chunk_size(1280, 50, cpu), chunk_size(2**20, 1000, cpu)
-    (64, 64, 1)
-    """
-    most_elements, most_samples = CHUNK_LIMITS.get(device.type, CHUNK_LIMITS["cuda"])
-    room = min(most_elements // max(elements, 1), most_samples)
-    if n_samples <= room:
-        return 1 << (n_samples - 1).bit_length()
-    return 1 << max(room.bit_length() - 1, 0)
-
-
-def sobol_directions(dimensions: int, n_bits: int, seed: int = 0) -> Tensor:
-    """Direction numbers of a scrambled Sobol sequence, `(dimensions, n_bits)`, integers below 2^30."""
-    return torch.quasirandom.SobolEngine(dimensions, scramble=True, seed=seed).sobolstate[:, :n_bits]
-
-
-class Points:
-    """Normal points of low discrepancy, made a chunk at a time from direction numbers and a digital shift.
-
-    The shift randomises them: a point with a uniform shift is exactly N(0, I). The same shift gives the same
-    points again, so that a backward pass needs no random numbers.
-
-    Parameters
-    ----------
-    directions : int64 tensor (D, m)
-    shift : int64 tensor (D,) of numbers below 2^30
-    n_samples : int
-        At most 2^m.
-    """
-
-    def __init__(self, directions: Tensor, shift: Tensor, n_samples: int) -> None:
-        self.directions, self.shift, self.n_samples = directions, shift, n_samples
-
-    def chunks(self, size: int, dtype: torch.dtype) -> Iterator[Tensor]:
-        """Tensors (D, s), s at most `size`, a power of two; together (D, n_samples)."""
-        low = size.bit_length() - 1
-        table = sobol_table(self.directions, low)
-        for start in range(0, self.n_samples, size):
-            first = self.shift
-            for bit in range(low, start.bit_length()):
-                if start >> bit & 1:
-                    first = first ^ self.directions[:, bit]
-            yield sobol_normals(table, first, min(size, self.n_samples - start), dtype)
-
-
-@fused
-def sobol_table(directions: Tensor, low: int) -> Tensor:
-    """`(D, 2^low)` bits of the first points, without a shift."""
-    table = torch.zeros_like(directions[:, :1])
-    for bit in range(low):
-        table = torch.cat([table, table ^ directions[:, bit : bit + 1]], 1)
-    return table
-
-
-@fused
-def sobol_normals(table: Tensor, first: Tensor, count: int, dtype: torch.dtype) -> Tensor:
-    """`(D, count)` points of a chunk whose first one has these bits `(D,)`."""
-    bits = first.unsqueeze(1) ^ table[:, :count]
-    # float64: a float32 would round the largest numbers up to one, which is infinity in normal units.
-    return torch.special.ndtri((bits.double() + 0.5) * 2.0**-_BITS).to(dtype)
-
-
-class Strata:
-    """Normal points for many dimensions: each one's fall into 2^m equal strata, in an order of its own.
-
-    Every dimension is covered evenly, any two are as good as independent. As `Points` they are made a chunk at a
-    time, and the same keys give the same points again.
-
-    Parameters
-    ----------
-    keys : int64 tensor (D, 3) of numbers below 2^62
-        Uniform ones make each point exactly N(0, I).
-    n_samples : int
-        At most 2^m.
-    """
-
-    def __init__(self, keys: Tensor, n_samples: int) -> None:
-        self.keys, self.n_samples = keys, n_samples
-
-    def chunks(self, size: int, dtype: torch.dtype) -> Iterator[Tensor]:
-        """Tensors (D, s), s at most `size`; together (D, n_samples)."""
-        bits = max((self.n_samples - 1).bit_length(), 1)
-        for start in range(0, self.n_samples, size):
-            samples = torch.arange(start, min(start + size, self.n_samples), device=self.keys.device)
-            inside = hashed_uniform(self.keys[:, :1], samples)
-            places = (shuffled(samples, self.keys, bits) + inside) * 2.0**-bits
-            # Rounding could make one of the last stratum, which is infinity in normal units.
-            yield torch.special.ndtri(places.clamp(max=1 - 2.0**-53)).to(dtype)
-
-
-def shuffled(index: Tensor, keys: Tensor, bits: int) -> Tensor:
-    """A permutation of 0..2^bits - 1 for each row of `keys` (D, rounds), at `index` (s,): `(D, s)`."""
-    mask, half = (1 << bits) - 1, (bits + 1) // 2
-    places = index.expand(len(keys), -1)
-    for key in keys.unsqueeze(2).unbind(1):
-        # Each step can be undone: another bit pattern, an odd multiple, the upper half onto the lower one.
-        places = ((places ^ (key >> 32)) * (key & mask | 1)) & mask
-        places = places ^ (places >> half)
-    return places
 
 
 def sampled_logits(mean: Tensor, scale: Tensor, factors: Tensor, normals: Tensor) -> Tensor:
@@ -269,141 +182,6 @@ class LogMeanSoftmax(torch.autograd.Function):
         return *(each / ctx.points.n_samples for each in sums), None
 
 
-def streamed(top: Tensor, mass: Tensor, values: Tensor, dim: int) -> tuple[Tensor, Tensor]:
-    """One step of a streaming log-sum-exp over `dim`: running maximum `top`, and `mass` relative to it."""
-    higher = torch.maximum(top, values.amax(dim))
-    return higher, mass * (top - higher).exp() + (values - higher.unsqueeze(dim)).exp_().sum(dim)
-
-
-def pulled_back(log_shares: Tensor, result: Tensor, gradient: Tensor, dim: int) -> Tensor:
-    """S times the gradient in the logits of a sample: g_j w_j - p_j sum_k g_k w_k, with w = p_s / p.
-
-    `gradient` is g, that in `result`, log p.
-    """
-    weighted = gradient * (log_shares - result).exp_()
-    return weighted - log_shares.exp() * weighted.sum(dim, keepdim=True)
-
-
-class HashedNormals:
-    """Independent N(0, 1) numbers, each a function of a key and its own index: any part can be made again.
-
-    Upsampling mixes neighbouring places, so each needs noise of its own: too many dimensions for Sobol.
-
-    Parameters
-    ----------
-    key : int64 tensor ()
-    shape : tuple of int
-        Shape of one sample of one image.
-    n_samples : int
-    shared : bool
-        All images have the same noise (evaluation: independent of the batch).
-    """
-
-    def __init__(self, key: Tensor, shape: tuple[int, ...], n_samples: int, shared: bool) -> None:
-        self.key, self.shape, self.n_samples, self.shared = key, shape, n_samples, shared
-
-    def block(self, images: range, samples: range, dtype: torch.dtype) -> Tensor:
-        """`(len(images) or 1, len(samples), *shape)`."""
-        device = self.key.device
-        image = torch.arange(1 if self.shared else len(images), device=device)
-        image = image if self.shared else image + images.start
-        sample = torch.arange(samples.start, samples.stop, device=device)
-        inner = torch.arange(math.prod(self.shape), device=device)
-        index = ((image[:, None] * self.n_samples + sample)[:, :, None] * len(inner) + inner).unflatten(
-            2, self.shape
-        )
-        return torch.special.ndtri(hashed_uniform(self.key, index)).to(dtype)
-
-
-def hashed_uniform(key: Tensor, index: Tensor) -> Tensor:
-    """Uniform numbers in (0, 1) from integers (the finaliser of splitmix64), in float64."""
-    bits = key + index * -0x61C8864680B583EB
-    for shift, factor in ((30, -0x40A7B892E31B1A47), (27, -0x6B2FB644ECCEEE15)):
-        bits = (bits ^ _shifted(bits, shift)) * factor
-    return (_shifted(bits ^ _shifted(bits, 31), 12).double() + 0.5) * 2.0**-52
-
-
-def _shifted(bits: Tensor, by: int) -> Tensor:
-    """A logical shift to the right: torch's own repeats the sign."""
-    return (bits >> by) & ((1 << (64 - by)) - 1)
-
-
-class ResizedLogMeanSoftmax(torch.autograd.Function):
-    """log mean_s softmax(upsample(logits_s)), `(B, K, H, W)` from maps `(B, K, h, w)`.
-
-    The backward makes the same noise again.
-    """
-
-    @staticmethod
-    def forward(
-        ctx: Any, mean: Tensor, scale: Tensor, factors: Tensor, noise: HashedNormals, size: tuple[int, int]
-    ) -> Tensor:
-        result = mean.new_empty(*mean.shape[:2], *size)
-        for images, samples in _blocks(result, noise.n_samples):
-            where = slice(images.start, images.stop)
-            if samples.start == 0:
-                top, mass = torch.full_like(result[where], -math.inf), torch.zeros_like(result[where])
-            logits, _ = _resized(mean[where], scale[where], factors[where], noise, images, samples, size)
-            top, mass = streamed(top, mass, F.log_softmax(logits, 2), 1)
-            del logits
-            if samples.stop == noise.n_samples:
-                result[where] = top + mass.log() - math.log(noise.n_samples)
-        ctx.save_for_backward(mean, scale, factors, result)
-        ctx.noise, ctx.size = noise, size
-        return result
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        mean, scale, factors, result = ctx.saved_tensors
-        sums = [torch.zeros_like(mean), torch.zeros_like(mean), torch.zeros_like(factors)]
-        rank = factors.shape[2]
-        for images, samples in _blocks(result, ctx.noise.n_samples):
-            where = slice(images.start, images.stop)
-            logits, normals = _resized(
-                mean[where], scale[where], factors[where], ctx.noise, images, samples, ctx.size
-            )
-            shares = F.log_softmax(logits, 2)
-            pulled = pulled_back(shares, result[where].unsqueeze(1), grads[0][where].unsqueeze(1), 2)
-            small = torch.ops.aten.upsample_bilinear2d_backward(
-                pulled.flatten(0, 1), ctx.size, [logits.shape[0] * logits.shape[1], *mean.shape[1:]], False
-            ).unflatten(0, logits.shape[:2])
-            sums[0][where] += small.sum(1)
-            sums[1][where] += (small * normals[:, :, rank:]).sum(1)
-            if rank:
-                sums[2][where] += (small.unsqueeze(3) * normals[:, :, None, :rank]).sum(1)
-            del logits, normals, shares, pulled, small
-        return *(each / ctx.noise.n_samples for each in sums), None, None
-
-
-def _blocks(result: Tensor, n_samples: int) -> Iterator[tuple[range, range]]:
-    """Images and samples to work on at once: one sample of one image at least."""
-    batch, each = len(result), result[0].numel()
-    size = chunk_size(each, n_samples, result.device)
-    images = chunk_size(each * size, batch, result.device)
-    for first in range(0, batch, images):
-        for start in range(0, n_samples, size):
-            yield range(first, min(first + images, batch)), range(start, min(start + size, n_samples))
-
-
-def _resized(
-    mean: Tensor,
-    scale: Tensor,
-    factors: Tensor,
-    noise: HashedNormals,
-    images: range,
-    samples: range,
-    size: tuple[int, int],
-) -> tuple[Tensor, Tensor]:
-    """Upsampled logits (b, s, K, H, W) and the noise (b or 1, s, R + K, h, w) they came from."""
-    normals = noise.block(images, samples, mean.dtype)
-    rank = factors.shape[2]
-    logits = torch.addcmul(mean.unsqueeze(1), scale.unsqueeze(1), normals[:, :, rank:])
-    if rank:
-        logits = logits + (factors.unsqueeze(1) * normals[:, :, None, :rank]).sum(3)
-    large = F.interpolate(logits.flatten(0, 1), size, mode="bilinear", align_corners=False)
-    return large.unflatten(0, logits.shape[:2]), normals
-
-
 class Heteroscedastic(Objective):
     r"""Cross-entropy of a softmax whose logits carry normal noise that the network predicts (Het, Het-tau).
 
@@ -452,8 +230,10 @@ class Heteroscedastic(Objective):
     to a quarter of the time (`benchmarks/results/gpu.md`).
 
     Maps `(B, n_outputs, h, w)` with targets `(B, H, W)` that are larger, or with `size=(H, W)`: sampled logits
-    are upsampled bilinearly before the softmax. Noise is then independent between the places of the small
-    map (in evaluation the same for all images), and the time is O(B S K H W).
+    are upsampled bilinearly before the softmax. The four places that a pixel lies between are dimensions of one
+    Sobol sequence, each place has random shifts of its own (in evaluation the same for all images; with more than
+    256 classes and factors together, in evaluation 32, noise is independent). The time is O(B S K H W), the memory
+    that of the result and some samples of some rows; `benchmarks/results/maps.md` says what how many samples cost.
 
     References
     ----------
@@ -477,6 +257,7 @@ class Heteroscedastic(Objective):
     fixed_shift: Tensor
     fixed_key: Tensor
     fixed_keys: Tensor
+    tile_directions: Tensor | None
 
     def __init__(
         self,
@@ -512,11 +293,13 @@ class Heteroscedastic(Objective):
         known = min(dimensions, _MAX_DIMENSIONS)
         self.register_buffer("directions", sobol_directions(known, n_bits), persistent=False)
         fixed = torch.Generator().manual_seed(0)
-        shift = torch.randint(0, 2**_BITS, (dimensions,), generator=fixed)
+        shift = torch.randint(0, 2**BITS, (dimensions,), generator=fixed)
         self.register_buffer("fixed_shift", shift, persistent=False)
         self.register_buffer("fixed_key", torch.randint(0, 2**62, (), generator=fixed), persistent=False)
         keys = torch.randint(0, 2**62, (dimensions, 3), generator=fixed)
         self.register_buffer("fixed_keys", keys, persistent=False)
+        tiled = sobol_directions(4 * dimensions, n_bits) if dimensions <= MAP_SOBOL else None
+        self.register_buffer("tile_directions", tiled, persistent=False)
 
     def parameters_of(self, outputs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Mean, scale `(B, K, ...)` and factors `(B, K, R, ...)` of the logits over the temperature."""
@@ -532,37 +315,69 @@ class Heteroscedastic(Objective):
             factors = mu.new_zeros(len(mu), self.n_classes, 0, *mu.shape[2:])
         return mu / self.temperature, scale / self.temperature, factors / self.temperature
 
-    def costs(self, outputs: Tensor, size: tuple[int, int] | None = None) -> Tensor:
+    def costs(self, outputs: Tensor | Upsampled, size: Size | None = None) -> Tensor:
         return -self.log_probs(outputs, size)
 
-    def log_probs(self, outputs: Tensor, size: tuple[int, int] | None = None) -> Tensor:
+    def log_probs(self, outputs: Tensor | Upsampled, size: Size | None = None) -> Tensor:
         """Log-probabilities, `(B, K, ...)`; with `size=(H, W)` those of logits upsampled sample by sample."""
-        outputs = self.widened(outputs)
+        outputs, size = self._sized(outputs, size)
         if not outputs.numel():
             shape = (len(outputs), self.n_classes, *(size or outputs.shape[2:]))
             return outputs.new_zeros(shape) + outputs.sum()
         with torch.autocast(outputs.device.type, enabled=False):
-            if size is not None and tuple(size) != tuple(outputs.shape[2:]):
-                return self._resized_log_probs(outputs, size)
+            if size is not None:
+                parameters = self.parameters_of(outputs)
+                return UpsampledLogMeanSoftmax.apply(*parameters, self._place_points(outputs), size)
             mean, scale, factors, roll = self._rows(outputs)
             result = LogMeanSoftmax.apply(mean, scale, factors, self._points(outputs.device))
-            if roll is not None:
-                result = result.gather(1, _rotation(-roll, self.n_classes))
-            return result.view(len(outputs), *outputs.shape[2:], self.n_classes).movedim(-1, 1)
+            return self._as_given(result, outputs, roll)
 
-    def probs(self, outputs: Tensor, size: tuple[int, int] | None = None) -> Tensor:
+    def probs(self, outputs: Tensor | Upsampled, size: Size | None = None) -> Tensor:
         """Probabilities, `(B, K, ...)`; with `size=(H, W)` those of logits upsampled sample by sample."""
         return self.log_probs(outputs, size).exp()
 
-    def observed_log_probs(self, outputs: Tensor, size: tuple[int, int] | None = None) -> Tensor:
+    def observed_log_probs(self, outputs: Tensor | Upsampled, size: Size | None = None) -> Tensor:
         return self.log_probs(outputs, size)
 
-    def label_costs(self, outputs: Tensor, targets: Tensor) -> Tensor:
+    @torch.no_grad()
+    def variance(self, outputs: Tensor | Upsampled, size: Size | None = None) -> Tensor:
+        """Variance over the samples of the softmax of each class, `(B, K, ...)`; with `size=(H, W)` at that size.
+
+        The per-class variance of the predictive distribution, in [0, 1/4]: where it is large, the network says
+        that the label is uncertain by nature. Samples, memory and time are those of `probs`.
+
+        >>> import torch, noisegate as ng
+        >>> objective = ng.Heteroscedastic(2, temperature=0.01).eval()
+        >>> objective.variance(torch.tensor([[0.0, 1.0], [9.0, 1.0]]))[:, 1]
+        tensor([0.2476, 0.0000])
+        """
+        outputs, size = self._sized(outputs, size)
+        if not outputs.numel():
+            return outputs.new_zeros(len(outputs), self.n_classes, *(size or outputs.shape[2:]))
+        with torch.autocast(outputs.device.type, enabled=False):
+            if size is not None:
+                return upsampled_variance(*self.parameters_of(outputs), self._place_points(outputs), size)
+            mean, scale, factors, roll = self._rows(outputs)
+            points, sums = self._points(outputs.device), torch.zeros(2, *mean.shape, device=mean.device)
+            sums = sums.to(mean.dtype)
+            for normals in points.chunks(chunk_size(mean.numel(), points.n_samples, mean.device), mean.dtype):
+                shares = torch.softmax(sampled_logits(mean, scale, factors, normals), 1)
+                sums[0] += shares.sum(2)
+                sums[1] += shares.square_().sum(2)
+            sums /= points.n_samples
+            return self._as_given((sums[1] - sums[0].square()).clamp_min_(0), outputs, roll)
+
+    def resized(self, outputs: Tensor, size: Size) -> Upsampled:
+        """Outputs whose sampled logits, not they themselves, are to be upsampled."""
+        return Upsampled(outputs, size)
+
+    def label_costs(self, outputs: Tensor | Upsampled, targets: Tensor) -> Tensor:
+        outputs, size = self._sized(outputs, None)
         if not outputs.numel():
             return outputs.new_zeros(targets.shape) + outputs.sum()
-        if targets.shape[1:] != outputs.shape[2:]:
-            costs = self.costs(outputs, (targets.shape[1], targets.shape[2]))
-            return costs.gather(1, targets.unsqueeze(1)).squeeze(1)
+        if size is not None:
+            parameters = self.parameters_of(outputs)
+            return UpsampledLabelCost.apply(*parameters, targets, self._place_points(outputs), size)
         mean, scale, factors, roll = self._rows(outputs)
         labels = targets.reshape(-1)
         if roll is not None:
@@ -571,18 +386,20 @@ class Heteroscedastic(Objective):
         points = self._points(outputs.device)
         return LabelCost.apply(mean, scale, factors, labels, points, gradient).view(targets.shape)
 
-    def _fits(self, outputs: Tensor, shape: torch.Size) -> bool:
-        return super()._fits(outputs, shape) or (
-            outputs.dim() == 4
-            and len(shape) == 3
-            and shape[0] == outputs.shape[0]
-            and all(large >= small for large, small in zip(shape[1:], outputs.shape[2:], strict=True))
-        )
+    def _sized(self, outputs: Tensor | Upsampled, size: Size | None) -> tuple[Tensor, Size | None]:
+        """Checked outputs, and the size of the labels where it is another one."""
+        if isinstance(outputs, Upsampled):
+            outputs, size = outputs
+        outputs = self.widened(outputs)
+        if size is None or tuple(size) == tuple(outputs.shape[2:]):
+            return outputs, None
+        return outputs, self.check_size(outputs, size)
 
-    def _costs_for(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        if self._fits(outputs, targets.shape[:1] + targets.shape[2:]) and targets.dim() == 4:
-            return self.costs(outputs, (targets.shape[2], targets.shape[3]))
-        return self.costs(outputs)
+    def _as_given(self, rows: Tensor, outputs: Tensor, roll: Tensor | None) -> Tensor:
+        """Numbers `(N, K)` of the rows of `_rows` as `(B, K, ...)`."""
+        if roll is not None:
+            rows = rows.gather(1, _rotation(-roll, self.n_classes))
+        return rows.view(len(outputs), *outputs.shape[2:], self.n_classes).movedim(-1, 1)
 
     def _rows(self, outputs: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
         """The parameters, one row per label; in training with random signs and rotated by `roll` (N, 1)."""
@@ -609,25 +426,21 @@ class Heteroscedastic(Objective):
             return Points(self.directions.to(device), self.fixed_shift.to(device), self.n_samples_eval)
         if dimensions > _MAX_DIMENSIONS:
             return Strata(torch.randint(0, 2**62, (dimensions, 3), device=device), self.n_samples)
-        shift = torch.randint(0, 2**_BITS, (dimensions,), device=device)
+        shift = torch.randint(0, 2**BITS, (dimensions,), device=device)
         return Points(self.directions.to(device), shift, self.n_samples)
 
-    def _resized_log_probs(self, outputs: Tensor, size: tuple[int, int]) -> Tensor:
-        if (
-            outputs.dim() != 4
-            or len(size) != 2
-            or any(a < b for a, b in zip(size, outputs.shape[2:], strict=True))
-        ):
-            raise InputError(
-                f"size must be (H, W), at least that of the outputs {tuple(outputs.shape)}, got {tuple(size)}"
-            )
-        shape = (self.n_classes + self._rank, *outputs.shape[2:])
+    def _place_points(self, outputs: Tensor) -> PlacePoints:
+        """Points for maps, a place of which sees its four neighbours."""
+        height, width = outputs.shape[2:]
+        shape, device = (self.n_classes + self._rank, height, width), outputs.device
         if self.training:
-            key = torch.randint(0, 2**62, (), device=outputs.device)
-            noise = HashedNormals(key, shape, self.n_samples, shared=False)
+            key, count = torch.randint(0, 2**62, (), device=device), self.n_samples
         else:
-            noise = HashedNormals(self.fixed_key.to(outputs.device), shape, self.n_samples_eval, shared=True)
-        return ResizedLogMeanSoftmax.apply(*self.parameters_of(outputs), noise, (int(size[0]), int(size[1])))
+            key, count = self.fixed_key.to(device), self.n_samples_eval
+        tiled = self.tile_directions
+        if tiled is None or (not self.training and len(tiled) > FIXED_SOBOL):
+            return HashedNormals(key, shape, count, shared=not self.training)
+        return TiledPoints(tiled.to(device), key, shape, count, shared=not self.training)
 
 
 def _rotation(roll: Tensor, n_classes: int) -> Tensor:
@@ -636,5 +449,5 @@ def _rotation(roll: Tensor, n_classes: int) -> Tensor:
 
 
 def _check_count(name: str, value: int) -> None:
-    if not is_real(value) or int(value) != value or not 1 <= value <= 2**_BITS:
-        raise InputError(f"{name} must be a whole number from 1 to 2**{_BITS}, got {value!r}")
+    if not is_real(value) or int(value) != value or not 1 <= value <= 2**BITS:
+        raise InputError(f"{name} must be a whole number from 1 to 2**{BITS}, got {value!r}")

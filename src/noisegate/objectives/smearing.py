@@ -16,6 +16,7 @@ from noisegate.errors import InputError, is_real
 from noisegate.noise.base import check_matrix
 from noisegate.objectives.base import Objective
 from noisegate.objectives.cross_entropy import CrossEntropy
+from noisegate.objectives.upsampled import Size
 
 #: What a matrix may be given as; nested lists are what `settings()` holds.
 MatrixLike = Tensor | npt.NDArray[Any] | Sequence[Sequence[float]]
@@ -320,6 +321,9 @@ class LabelSmearing(Objective):
     def init_head_(self, layer: nn.Module) -> None:
         self.base.init_head_(layer)
 
+    def resized(self, outputs: Tensor, size: Size) -> Any:
+        return self.base.resized(outputs, size)
+
     def log_probs(self, outputs: Tensor) -> Tensor:
         return self.base.log_probs(outputs)
 
@@ -456,6 +460,9 @@ class ForwardCorrection(Objective):
 
     def init_head_(self, layer: nn.Module) -> None:
         self.base.init_head_(layer)
+
+    def resized(self, outputs: Tensor, size: Size) -> Any:
+        return self.base.resized(outputs, size)
 
     def log_probs(self, outputs: Tensor) -> Tensor:
         return self.base.log_probs(outputs)
