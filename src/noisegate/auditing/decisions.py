@@ -1,0 +1,516 @@
+"""What reviewers decided: an append-only log in SQLite that survives kills and shows conflicts.
+
+Three tables, to which lines are only ever added:
+
+    actions    what somebody did: decide, undo, redo or import, when, and which action an undo takes back
+    decisions  what an action said about each of its rows, the decision it replaced (previous),
+               and the decision whose state it has (origin: its own number, but for undo and redo
+               the one they bring back, or 0 for none)
+    facts      the audit the log belongs to
+
+The state of a row is its last decision; that decision's number is the row's *version*. Whoever decides names the
+version they have seen: if the row has another one, nobody's work is overwritten silently, a `Conflict` is returned.
+Actions carry a key chosen by the client, so a request that is sent twice (the answer was lost when the server was
+killed) is carried out once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sqlite3
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from noisegate.auditing.stored import StoredAudit, now
+from noisegate.errors import DamagedFileError, InputError
+
+FILE = "decisions.sqlite"
+#: What can be decided. "accept": the suggestion is right; "keep": the given label is right; "choose": another class
+#: is; "skip": not now. Code 0 means that nothing is decided.
+DECISIONS = ("", "accept", "keep", "choose", "skip")
+CODES = {name: code for code, name in enumerate(DECISIONS)}
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS facts (name TEXT PRIMARY KEY, value TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS actions (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    key TEXT NOT NULL UNIQUE,
+    kind TEXT NOT NULL CHECK (kind IN ('decide', 'undo', 'redo', 'import')),
+    target INTEGER REFERENCES actions (id),
+    reviewer TEXT NOT NULL,
+    at TEXT NOT NULL,
+    result TEXT NOT NULL
+);
+CREATE TABLE IF NOT EXISTS decisions (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    action INTEGER NOT NULL REFERENCES actions (id),
+    item INTEGER NOT NULL,
+    decision INTEGER NOT NULL,
+    label INTEGER NOT NULL,
+    previous INTEGER NOT NULL,
+    origin INTEGER NOT NULL,
+    reviewer TEXT NOT NULL,
+    at TEXT NOT NULL
+);
+CREATE INDEX IF NOT EXISTS decisions_item ON decisions (item, id);
+CREATE INDEX IF NOT EXISTS decisions_action ON decisions (action);
+CREATE INDEX IF NOT EXISTS actions_target ON actions (target, id);
+CREATE INDEX IF NOT EXISTS actions_reviewer ON actions (reviewer, kind, id);
+CREATE TRIGGER IF NOT EXISTS decisions_stay BEFORE UPDATE ON decisions
+    BEGIN SELECT RAISE(ABORT, 'decisions are only ever added'); END;
+CREATE TRIGGER IF NOT EXISTS decisions_kept BEFORE DELETE ON decisions
+    BEGIN SELECT RAISE(ABORT, 'decisions are only ever added'); END;
+"""
+# Whether an action is in force: neither undone, nor redone since.
+_IN_FORCE = (
+    "coalesce((SELECT t.kind FROM actions t WHERE t.target = a.id ORDER BY t.id DESC LIMIT 1), '') != 'undo'"
+)
+_BUSY_SECONDS = 10.0
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A decision about one row, before it is stored.
+
+    Attributes
+    ----------
+    row : int
+        The row of the data.
+    decision : {"accept", "keep", "choose", "skip", ""}
+        "" takes a decision back.
+    label : int
+        Code of the class that is right, -1 where none is said.
+    seen : int
+        Version of the row that the reviewer has seen; 0 where nothing was decided.
+    reviewer, at : str or None
+        Who decided and when, where that differs from the rest of the action: decisions that are imported.
+    """
+
+    row: int
+    decision: str
+    label: int
+    seen: int
+    reviewer: str | None = None
+    at: str | None = None
+
+
+@dataclass(frozen=True)
+class Decided:
+    """The last decision about a row; `id` is the row's version, and decision "" says that it was taken back."""
+
+    id: int
+    row: int
+    decision: str
+    label: int
+    reviewer: str
+    at: str
+
+
+@dataclass(frozen=True)
+class _Line:
+    """A line of the table of decisions before it has a number; origin None is that number."""
+
+    row: int
+    decision: int
+    label: int
+    previous: int
+    origin: int | None
+    reviewer: str | None = None
+    at: str | None = None
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of an action.
+
+    Attributes
+    ----------
+    action : int or None
+        Its number in the log; None where nothing was done.
+    changed : list of Decided
+        New states of rows.
+    conflicts : list of Decided
+        States of rows that somebody else had changed in the meantime, and which therefore were left as they are.
+    """
+
+    action: int | None
+    changed: list[Decided] = field(default_factory=list)
+    conflicts: list[Decided] = field(default_factory=list)
+
+
+class Decisions:
+    """The log of an audit's decisions.
+
+    Parameters
+    ----------
+    path : path
+        The SQLite file; made if it is not there.
+    audit_id : str
+        The audit the decisions are about; the log of another audit is refused.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> log = Decisions(Path(folder.name) / "decisions.sqlite", "0123456789ab")
+    >>> outcome = log.decide([Choice(7, "keep", label=2, seen=0)], reviewer="ana", key="k1")
+    >>> outcome = log.decide([Choice(7, "accept", label=1, seen=0)], reviewer="bo", key="k2")
+    >>> outcome.conflicts[0].reviewer
+    'ana'
+    >>> log.undo(reviewer="ana", key="k3").changed[0].decision
+    ''
+    >>> log.close(); folder.cleanup()
+    """
+
+    def __init__(self, path: Path, audit_id: str) -> None:
+        self.path = Path(path)
+        self._lock = threading.RLock()
+        try:
+            self._db = sqlite3.connect(
+                self.path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False
+            )
+            self._db.execute("PRAGMA journal_mode = WAL")
+            # Every commit reaches the disk before it is answered, also if the power fails.
+            self._db.execute("PRAGMA synchronous = FULL")
+            self._db.executescript(_SCHEMA)
+            self._db.execute("INSERT OR IGNORE INTO facts VALUES ('audit_id', ?)", (audit_id,))
+            found = self._db.execute("SELECT value FROM facts WHERE name = 'audit_id'").fetchone()[0]
+        except sqlite3.DatabaseError as error:
+            raise DamagedFileError(f"{self.path} cannot be used as a log of decisions ({error})") from None
+        if found != audit_id:
+            raise InputError(
+                f"{self.path} holds the decisions of audit {found}, not of {audit_id}; "
+                "export them from the audit they belong to and import them here"
+            )
+
+    def close(self) -> None:
+        """Close the file."""
+        with self._lock:
+            self._db.close()
+
+    @contextlib.contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        """All or nothing; IMMEDIATE takes the lock for writing first, so what is read here cannot change."""
+        with self._lock:
+            self._db.execute("BEGIN IMMEDIATE")
+            try:
+                yield self._db
+            except BaseException:
+                self._db.execute("ROLLBACK")
+                raise
+            self._db.execute("COMMIT")
+
+    # -- writing -----------------------------------------------------------------------------------
+
+    def decide(
+        self,
+        choices: Iterable[Choice],
+        *,
+        reviewer: str,
+        key: str,
+        kind: str = "decide",
+        at: str | None = None,
+    ) -> Outcome:
+        """Store decisions in one step; rows that changed since they were seen are left, as conflicts.
+
+        Parameters
+        ----------
+        choices : iterable of Choice
+        reviewer : str
+        key : str
+            Names this action: the same key again stores nothing and returns the first outcome.
+        kind : {"decide", "import"}
+        at : str, default=None
+            When it was decided; default now.
+        """
+        choices = list(choices)
+        at = now() if at is None else at
+        with self._transaction() as db:
+            done = self._repeated(db, key)
+            if done is not None:
+                return done
+            current = self._last(db, [choice.row for choice in choices])
+            lines, conflicts = [], []
+            for c in choices:
+                last = current.get(c.row)
+                version = 0 if last is None else last.id
+                if version == c.seen:
+                    lines.append(_Line(c.row, CODES[c.decision], c.label, version, None, c.reviewer, c.at))
+                elif last is not None:
+                    conflicts.append(last)
+            return self._append(db, kind, None, key, reviewer, at, lines, conflicts)
+
+    def undo(self, *, reviewer: str, key: str) -> Outcome:
+        """Take back the reviewer's last action that is in force, skips too; rows others changed since stay."""
+        return self._step("undo", reviewer, key)
+
+    def redo(self, *, reviewer: str, key: str) -> Outcome:
+        """Do again what the reviewer undid last, unless they decided something since."""
+        return self._step("redo", reviewer, key)
+
+    def _step(self, kind: str, reviewer: str, key: str) -> Outcome:
+        with self._transaction() as db:
+            done = self._repeated(db, key)
+            if done is not None:
+                return done
+            target = self._undoable(db, reviewer) if kind == "undo" else self._redoable(db, reviewer)
+            if target is None:
+                return Outcome(None)
+            lines, conflicts = [], []
+            for number, item, decision, label, previous in db.execute(
+                "SELECT id, item, decision, label, previous FROM decisions WHERE action = ?", (target,)
+            ).fetchall():
+                last = self._last(db, [item])[item]
+                before = self._origin(db, previous)
+                # What the row must have now, and what it gets: the states before and after the action.
+                there, goal = (number, before) if kind == "undo" else (before, number)
+                if self._origin(db, last.id) != there:
+                    conflicts.append(last)
+                    continue
+                if kind == "undo":
+                    decision, label = self._state(db, previous)
+                lines.append(_Line(item, decision, label, last.id, goal))
+            return self._append(db, kind, target, key, reviewer, now(), lines, conflicts)
+
+    def _append(
+        self,
+        db: sqlite3.Connection,
+        kind: str,
+        target: int | None,
+        key: str,
+        reviewer: str,
+        at: str,
+        lines: Sequence[_Line],
+        conflicts: list[Decided],
+    ) -> Outcome:
+        """Add an action and its decisions; one that changes nothing is not added."""
+        # An undo all of whose rows others have changed is added: otherwise it would stand in the way of the next.
+        if not lines and target is None:
+            return Outcome(None, [], conflicts)
+        refused = json.dumps([decided.id for decided in conflicts])
+        action = db.execute(
+            "INSERT INTO actions (key, kind, target, reviewer, at, result) VALUES (?, ?, ?, ?, ?, ?)",
+            (key, kind, target, reviewer, at, refused),
+        ).lastrowid
+        assert action is not None  # SQLite numbers every new line
+        number = db.execute("SELECT coalesce(max(id), 0) FROM decisions").fetchone()[0]
+        db.executemany(
+            "INSERT INTO decisions (id, action, item, decision, label, previous, origin, reviewer, at) "
+            "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            (
+                (
+                    place,
+                    action,
+                    line.row,
+                    line.decision,
+                    line.label,
+                    line.previous,
+                    place if line.origin is None else line.origin,
+                    line.reviewer or reviewer,
+                    line.at or at,
+                )
+                for place, line in enumerate(lines, number + 1)
+            ),
+        )
+        return Outcome(action, self._of_action(db, action), conflicts)
+
+    # -- reading -----------------------------------------------------------------------------------
+
+    def _repeated(self, db: sqlite3.Connection, key: str) -> Outcome | None:
+        """The outcome of the action that already has this key."""
+        found = db.execute("SELECT id, result FROM actions WHERE key = ?", (key,)).fetchone()
+        if found is None:
+            return None
+        ids = json.loads(found[1])
+        return Outcome(found[0], self._of_action(db, found[0]), self._by_id(db, ids))
+
+    def _of_action(self, db: sqlite3.Connection, action: int) -> list[Decided]:
+        return _decided(
+            db.execute(
+                "SELECT id, item, decision, label, reviewer, at FROM decisions WHERE action = ? ORDER BY id",
+                (action,),
+            )
+        )
+
+    def _by_id(self, db: sqlite3.Connection, ids: Sequence[int]) -> list[Decided]:
+        return [
+            found
+            for number in ids
+            for found in _decided(
+                db.execute(
+                    "SELECT id, item, decision, label, reviewer, at FROM decisions WHERE id = ?", (number,)
+                )
+            )
+        ]
+
+    def _last(self, db: sqlite3.Connection, items: Sequence[int]) -> dict[int, Decided]:
+        """The last decision of each of some rows."""
+        found: dict[int, Decided] = {}
+        for item in items:
+            lines = db.execute(
+                "SELECT id, item, decision, label, reviewer, at FROM decisions WHERE item = ? "
+                "ORDER BY id DESC LIMIT 1",
+                (item,),
+            )
+            for decided in _decided(lines):
+                found[item] = decided
+        return found
+
+    @staticmethod
+    def _state(db: sqlite3.Connection, number: int) -> tuple[int, int]:
+        """(decision, label) of a decision by its number; nothing decided for 0."""
+        found = db.execute("SELECT decision, label FROM decisions WHERE id = ?", (number,)).fetchone()
+        return (0, -1) if found is None else (found[0], found[1])
+
+    @staticmethod
+    def _origin(db: sqlite3.Connection, number: int) -> int:
+        """The decision whose state a decision has; 0 for none."""
+        found = db.execute("SELECT origin FROM decisions WHERE id = ?", (number,)).fetchone()
+        return 0 if found is None else int(found[0])
+
+    @staticmethod
+    def _undoable(db: sqlite3.Connection, reviewer: str) -> int | None:
+        found = db.execute(
+            f"SELECT a.id FROM actions a WHERE a.reviewer = ? AND a.kind = 'decide' AND {_IN_FORCE} "
+            "ORDER BY a.id DESC LIMIT 1",
+            (reviewer,),
+        ).fetchone()
+        return None if found is None else int(found[0])
+
+    @staticmethod
+    def _redoable(db: sqlite3.Connection, reviewer: str) -> int | None:
+        found = db.execute(
+            "SELECT u.target FROM actions u WHERE u.reviewer = ? AND u.kind = 'undo' "
+            "AND u.id > coalesce((SELECT max(id) FROM actions WHERE reviewer = ? AND kind = 'decide'), 0) "
+            "AND NOT EXISTS (SELECT 1 FROM actions t WHERE t.target = u.target AND t.id > u.id) "
+            "ORDER BY u.id DESC LIMIT 1",
+            (reviewer, reviewer),
+        ).fetchone()
+        return None if found is None else int(found[0])
+
+    def can(self, reviewer: str) -> dict[str, bool]:
+        """Whether there is something to undo and to redo."""
+        with self._lock:
+            return {
+                "undo": self._undoable(self._db, reviewer) is not None,
+                "redo": self._redoable(self._db, reviewer) is not None,
+            }
+
+    def revision(self) -> int:
+        """Number of the last decision in the log, 0 in an empty one."""
+        with self._lock:
+            return int(self._db.execute("SELECT coalesce(max(id), 0) FROM decisions").fetchone()[0])
+
+    def since(self, revision: int, limit: int = -1) -> list[Decided]:
+        """Decisions with a number above `revision`, in the order in which they were stored."""
+        with self._lock:
+            return _decided(
+                self._db.execute(
+                    "SELECT id, item, decision, label, reviewer, at FROM decisions WHERE id > ? "
+                    "ORDER BY id LIMIT ?",
+                    (revision, limit),
+                )
+            )
+
+    def last(self) -> list[Decided]:
+        """The last decision of every row that has one in force, by row."""
+        with self._lock:
+            lines = self._db.execute(
+                "SELECT id, item, decision, label, reviewer, at FROM decisions WHERE id IN "
+                "(SELECT max(id) FROM decisions GROUP BY item) AND decision != 0 ORDER BY item"
+            )
+            return _decided(lines)
+
+    def reviewers(self) -> list[str]:
+        """Everybody who decided something."""
+        with self._lock:
+            return [line[0] for line in self._db.execute("SELECT DISTINCT reviewer FROM actions ORDER BY 1")]
+
+
+def _decided(lines: Iterable[tuple[Any, ...]]) -> list[Decided]:
+    return [
+        Decided(number, item, DECISIONS[decision], label, reviewer, at)
+        for number, item, decision, label, reviewer, at in lines
+    ]
+
+
+class State:
+    """The last decision about every row, as arrays that follow the log.
+
+    Attributes
+    ----------
+    decision : uint8 array (N,)
+        Codes of `DECISIONS`.
+    label : int32 array (N,)
+        Codes of classes, -1 where none is decided.
+    version : int64 array (N,)
+    reviewer : int32 array (N,)
+        Places in `reviewers`, -1 for nobody.
+    revision : int
+        Number of the last decision that is in the arrays.
+    """
+
+    def __init__(self, log: Decisions, n: int) -> None:
+        self._log = log
+        self._guard = threading.Lock()
+        self.decision = np.zeros(n, np.uint8)
+        self.label = np.full(n, -1, np.int32)
+        self.version = np.zeros(n, np.int64)
+        self.reviewer = np.full(n, -1, np.int32)
+        self.reviewers: list[str] = []
+        self.at: dict[int, str] = {}
+        self.revision = 0
+        self.refresh()
+
+    def refresh(self) -> int:
+        """Take in what was stored since; the number of decisions that came."""
+        with self._guard:
+            new = self._log.since(self.revision)
+            for decided in new:
+                row = decided.row
+                if decided.reviewer not in self.reviewers:
+                    self.reviewers.append(decided.reviewer)
+                self.decision[row] = CODES[decided.decision]
+                self.label[row] = decided.label
+                self.version[row] = decided.id
+                self.reviewer[row] = self.reviewers.index(decided.reviewer)
+                self.at[row] = decided.at
+                self.revision = decided.id
+            return len(new)
+
+    def of(self, row: int) -> Decided:
+        """The state of one row; decision "" where nothing is decided."""
+        place = int(self.reviewer[row])
+        return Decided(
+            int(self.version[row]),
+            row,
+            DECISIONS[self.decision[row]],
+            int(self.label[row]),
+            self.reviewers[place] if place >= 0 else "",
+            self.at.get(row, ""),
+        )
+
+    @property
+    def answered(self) -> npt.NDArray[np.bool_]:
+        """Rows about which a label is decided; a skip answers nothing."""
+        return (self.decision != CODES[""]) & (self.decision != CODES["skip"])
+
+
+def open_log(audit: StoredAudit) -> Decisions:
+    """The log in the audit's folder."""
+    if audit.folder is None:
+        raise InputError("the audit is not stored yet; write it to a folder first")
+    return Decisions(audit.folder / FILE, audit.audit_id)
+
+
+def labels_after(audit: StoredAudit, decided: Iterable[Decided]) -> Mapping[int, int]:
+    """The rows whose label changes, with the code of the new label."""
+    given = np.empty(len(audit), np.int64)
+    given[audit.rows["row"].to_numpy()] = audit.rows["given_label"].to_numpy()
+    return {d.row: d.label for d in decided if d.label >= 0 and d.label != given[d.row]}
