@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import zipfile
-import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,8 +12,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from noisegate._io.foreign import check_room, reading, regular_size
 from noisegate.data.dataset import Dataset, Inputs, Labels, Split, as_inputs
-from noisegate.errors import DamagedFileError, InputError, MissingDataError
+from noisegate.errors import DamagedFileError, InputError
 
 _X_NAMES = ("x", "X", "data", "images")
 _Y_NAMES = ("y", "Y", "labels", "label", "target")
@@ -183,32 +183,25 @@ def images_first(x: Any) -> npt.NDArray[Any]:
 def read_npz(path: str | os.PathLike[str]) -> dict[str, npt.NDArray[Any]]:
     """All arrays of an .npz file; arrays of Python objects, which would need pickle, are refused."""
     path = Path(path)
-    if path.is_dir():
-        raise InputError(f"expected an .npz file at {path}, found a folder")
+    regular_size(path, "an .npz file")
+    with reading(path, "it may be cut off"):
+        if not zipfile.is_zipfile(path):
+            raise DamagedFileError(f"{path} is not an .npz file: expected a zip archive of named arrays")
+        with zipfile.ZipFile(path) as archive:
+            # What the entries claim is what reading them would take; a small file can claim a lot.
+            check_room(sum(entry.file_size for entry in archive.infolist()), path, "its arrays")
+        with np.load(path, allow_pickle=False) as content:
+            return {name: _stored_array(content, name, path) for name in content.files}
+
+
+def _stored_array(content: Any, name: str, path: Path) -> npt.NDArray[Any]:
     try:
-        with open(path, "rb") as file, np.load(file, allow_pickle=False) as content:
-            if isinstance(content, np.ndarray):
-                raise DamagedFileError(f"{path} is a single array; expected an .npz file with named arrays")
-            return {name: content[name] for name in content.files}
-    except FileNotFoundError:
-        raise MissingDataError(f"there is no file {path}") from None
-    except (
-        OSError,
-        ValueError,
-        EOFError,
-        KeyError,
-        zipfile.BadZipFile,
-        zlib.error,
-        NotImplementedError,
-    ) as error:
-        if isinstance(error, InputError):
+        return content[name]
+    except ValueError as error:
+        if "allow_pickle" not in str(error):
             raise
-        if "allow_pickle" in str(error) and zipfile.is_zipfile(path):
-            raise DamagedFileError(
-                f"{path} holds arrays of Python objects; save them as numbers or text"
-            ) from None
         raise DamagedFileError(
-            f"{path} cannot be read as an .npz file ({error}); it may be cut off"
+            f"{path} holds arrays of Python objects; save them as numbers or text"
         ) from None
 
 
@@ -245,14 +238,9 @@ def read_array(path: Any) -> npt.NDArray[Any]:
         raise InputError(f"expected an .npz or .npy file of arrays, got {path}")
     if path.suffix.lower() != ".npy":
         return images_first(_pick(read_npz(path), _X_NAMES, path))
-    try:
+    check_room(regular_size(path, "an .npy file"), path, "the array")
+    with reading(path, "it may be cut off"):
         return images_first(np.load(path, allow_pickle=False))
-    except FileNotFoundError:
-        raise MissingDataError(f"there is no file {path}") from None
-    except (OSError, ValueError, EOFError) as error:
-        if isinstance(error, InputError):
-            raise
-        raise DamagedFileError(f"{path} cannot be read as an .npy file ({error})") from None
 
 
 @dataclass(frozen=True)

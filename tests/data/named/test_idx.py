@@ -33,8 +33,8 @@ def test_mnist_is_not_taken_for_fashion_mnist(tmp_path, write_idx):
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (lambda raw: gzip.compress(raw)[:-20], "damaged or cut off"),
-        (lambda raw: gzip.compress(raw)[:40] + b"\0" * 40, "damaged or cut off"),
+        (lambda raw: gzip.compress(raw)[:-20], "cut off or is not what it should be"),
+        (lambda raw: gzip.compress(raw)[:40] + b"\0" * 40, "cut off or is not what it should be"),
         (lambda raw: gzip.compress(raw[:-1]), "should hold 23536 bytes by its header, but has 23535"),
         (lambda raw: raw + b"\0", "but has 23537"),
         (lambda raw: b"\x89PNG" + raw[4:], "not an IDX file: it starts with 89 50 4e 47"),

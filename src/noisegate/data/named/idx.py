@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import gzip
-import zlib
+import math
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from noisegate._io.foreign import check_room, reading, regular_size
 from noisegate.data.dataset import Dataset, Split
 from noisegate.data.images import ImageReader
 from noisegate.data.registry import Remote, Source, existing, find, register
-from noisegate.errors import DamagedFileError, InputError, MissingDataError
+from noisegate.errors import DamagedFileError
 
 # The third byte of an IDX file says what the numbers are; all are stored with the high byte first.
 _DTYPES = {8: "u1", 9: "i1", 11: ">i2", 12: ">i4", 13: ">f4", 14: ">f8"}
+#: gzip cannot compress by more than this.
+MOST_COMPRESSION = 1032
 _NAMES = (
     "train-images-idx3-ubyte",
     "train-labels-idx1-ubyte",
@@ -28,36 +31,40 @@ _NAMES = (
 def read_idx(path: str | Path) -> npt.NDArray[Any]:
     """Read one IDX file, with or without gzip (told by its content, not by its name).
 
-    An IDX file is two zero bytes, a code for the kind of number, the number of dimensions, each dimension as
-    four bytes, and the numbers in C order.
+    An IDX file is two zero bytes, a code for the kind of number, the number of dimensions, each
+    dimension as four bytes, and the numbers in C order. A compressed file is read as far as its own
+    header says and no further, so that a small one cannot fill the memory.
     """
     path = Path(path)
-    content = _content(path)
-    if len(content) < 4 or content[:2] != b"\0\0" or content[2] not in _DTYPES or content[3] == 0:
-        raise DamagedFileError(
-            f"{path} is not an IDX file: it starts with {content[:4].hex(' ') or 'nothing'}"
-        )
-    start = 4 + 4 * content[3]
-    if len(content) < start:
+    size = regular_size(path, "an IDX file")
+    with reading(path), open(path, "rb") as file:
+        compressed = file.read(2) == b"\x1f\x8b"
+        file.seek(0)
+        with gzip.open(file) if compressed else file as content:
+            return _read_array(content, path, size * MOST_COMPRESSION if compressed else size)
+
+
+def _read_array(content: Any, path: Path, at_most: int) -> npt.NDArray[Any]:
+    head = content.read(4)
+    if len(head) < 4 or head[:2] != b"\0\0" or head[2] not in _DTYPES or head[3] == 0:
+        raise DamagedFileError(f"{path} is not an IDX file: it starts with {head.hex(' ') or 'nothing'}")
+    sizes = content.read(4 * head[3])
+    if len(sizes) < 4 * head[3]:
         raise DamagedFileError(f"{path} is cut off in its header")
-    shape = tuple(int(n) for n in np.frombuffer(content, ">u4", content[3], 4))
-    dtype = np.dtype(_DTYPES[content[2]])
-    expected = start + int(np.prod(shape, dtype=object)) * dtype.itemsize
-    if len(content) != expected:
-        raise DamagedFileError(f"{path} should hold {expected} bytes by its header, but has {len(content)}")
-    return np.frombuffer(content, dtype, offset=start).reshape(shape).astype(dtype.newbyteorder("="))
-
-
-def _content(path: Path) -> bytes:
-    try:
-        content = path.read_bytes()
-        return gzip.decompress(content) if content[:2] == b"\x1f\x8b" else content
-    except FileNotFoundError:
-        raise MissingDataError(f"there is no file {path}") from None
-    except IsADirectoryError:
-        raise InputError(f"expected an IDX file at {path}, found a folder") from None
-    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise DamagedFileError(f"{path} is damaged or cut off ({error}); fetch it again") from None
+    shape = tuple(int(n) for n in np.frombuffer(sizes, ">u4"))
+    dtype = np.dtype(_DTYPES[head[2]])
+    start = 4 + len(sizes)
+    expected = start + math.prod(shape) * dtype.itemsize
+    if expected <= at_most:
+        check_room(2 * expected, path)
+    # One byte more than there should be: it shows what follows, and reaches gzip's checksum.
+    raw = content.read(min(expected, at_most) - start + 1)
+    if start + len(raw) != expected:
+        raise DamagedFileError(
+            f"{path} should hold {expected} bytes by its header, but has {start + len(raw)}"
+            + (" or more" if start + len(raw) > expected else "")
+        )
+    return np.frombuffer(raw, dtype).reshape(shape).astype(dtype.newbyteorder("="))
 
 
 def _split(folder: Path, images: str, labels: str, n_classes: int) -> Split:
