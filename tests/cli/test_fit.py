@@ -76,7 +76,7 @@ def test_it_says_what_became_of_the_rows_and_columns(call, tmp_path):
         (["--device", "abacus"], "unknown device 'abacus'"),
         (["--option", "colour=red"], "no option 'colour'"),
         (["--test", "nowhere.csv"], "there is no file"),
-        (["--labels", "nowhere.txt"], "there is no label file"),
+        (["--labels", "nowhere.txt"], "there is no file"),
     ],
 )
 def test_mistakes_are_named(fails, table, tmp_path, options, words):

@@ -81,7 +81,7 @@ def test_what_is_no_image_is_named(tmp_path, rng, content, write_image):
     bad.write_bytes(good.read_bytes()[:-900] if content == "cut" else content)
     with pytest.raises(DamagedFileError, match=r"bad\.png cannot be read as an image"):
         ImageFiles(["good.png", "bad.png"], 8, folder=tmp_path).fetch(np.array([0, 1]))
-    with pytest.raises(MissingDataError, match="there is no image"):
+    with pytest.raises(MissingDataError, match="there is no file"):
         decode(tmp_path / "none.png", 8, 3)
     with pytest.raises(InputError, match="found a folder"):
         decode(tmp_path, 8, 3)

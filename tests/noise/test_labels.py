@@ -118,7 +118,7 @@ def test_lines_that_are_not_labels(path):
 
 
 def test_places_that_are_no_files(tmp_path, path):
-    with pytest.raises(MissingDataError, match="no label file"):
+    with pytest.raises(MissingDataError, match="no file"):
         load_labels(tmp_path / "nothing")
     with pytest.raises(InputError, match="found a folder"):
         load_labels(tmp_path)

@@ -12,7 +12,8 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from noisegate.errors import DamagedFileError, InputError, MissingDataError
+from noisegate._io.foreign import check_room, reading, regular_size
+from noisegate.errors import DamagedFileError, InputError, shown
 
 
 @contextlib.contextmanager
@@ -76,14 +77,14 @@ def plain(value: Any) -> Any:
 
 def read_json(path: Path) -> Any:
     """Read JSON, or say which file is missing or damaged."""
-    try:
-        return json.loads(Path(path).read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise MissingDataError(f"there is no file {path}") from None
-    except (IsADirectoryError, NotADirectoryError):
-        raise InputError(f"expected a JSON file at {path}, found a folder") from None
-    except (UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise DamagedFileError(f"{path} is not readable JSON ({error}); it may be damaged") from None
+    check_room(4 * regular_size(path, "a JSON file"), path)
+    with reading(path, "it may be damaged"):
+        try:
+            return json.loads(Path(path).read_text(encoding="utf-8"))
+        except (UnicodeDecodeError, json.JSONDecodeError) as error:
+            raise DamagedFileError(
+                f"{path} is not readable JSON ({shown(error)}); it may be damaged"
+            ) from None
 
 
 def remove_parts(folder: Path) -> None:

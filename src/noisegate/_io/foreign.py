@@ -18,7 +18,7 @@ DEFAULT_LIMIT = 16 * 2**30
 SHARE = 0.8
 
 
-def regular_size(path: str | Path, kind: str = "file") -> int:
+def regular_size(path: str | os.PathLike[str], kind: str = "file") -> int:
     """Return the size of a regular file in bytes; refuse folders, pipes, sockets and devices.
 
     Opening a pipe waits for a writer that may never come, and a device may have no end.

@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from noisegate._io.foreign import regular_size
 from noisegate.data.arrays import ArrayReader
 from noisegate.data.dataset import Inputs
-from noisegate.errors import DamagedFileError, InputError, MissingDataError
+from noisegate.errors import DamagedFileError, InputError, MissingDataError, shown
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -181,17 +182,14 @@ def decode(path: str | os.PathLike[str], size: int, channels: int) -> npt.NDArra
     """Read one image: shorter side scaled to `size`, middle cut out, (channels, size, size)."""
     from PIL import Image
 
+    regular_size(path, "an image")
     try:
         with Image.open(path) as image:
             # A JPEG can be decoded at a half, a quarter or an eighth; twice the size leaves room to smooth.
             image.draft("L" if channels == 1 else "RGB", (2 * size, 2 * size))
             pixels = np.asarray(_square(_converted(image, channels), size))
-    except FileNotFoundError:
-        raise MissingDataError(f"there is no image {path}") from None
-    except IsADirectoryError:
-        raise InputError(f"expected an image at {path}, found a folder") from None
     except Exception as error:  # a damaged image can make a decoder raise almost anything
-        raise DamagedFileError(f"{path} cannot be read as an image ({error})") from None
+        raise DamagedFileError(f"{path} cannot be read as an image ({shown(error)})") from None
     return pixels[None] if channels == 1 else np.ascontiguousarray(pixels.transpose(2, 0, 1))
 
 
@@ -231,14 +229,13 @@ def probe(files: ImageFiles, count: int = 32) -> tuple[int, int]:
     sizes, grey = set(), True
     for row in np.unique(np.linspace(0, len(files) - 1, min(count, len(files))).astype(int)):
         path = files.path(int(row))
+        regular_size(path, "an image")
         try:
             with Image.open(path) as image:
                 sizes.add(image.size)
                 grey &= image.mode in ("1", "L") or image.mode.startswith("I")
-        except FileNotFoundError:
-            raise MissingDataError(f"there is no image {path}") from None
         except Exception as error:
-            raise DamagedFileError(f"{path} cannot be read as an image ({error})") from None
+            raise DamagedFileError(f"{path} cannot be read as an image ({shown(error)})") from None
     longest = max(map(max, sizes))
     return (longest if longest <= 64 else 224), (1 if grey else 3)
 

@@ -13,7 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from noisegate._io import files
-from noisegate.errors import DamagedFileError, InputError, MissingDataError
+from noisegate._io.foreign import check_room, reading, regular_size
+from noisegate.errors import DamagedFileError, InputError
 from noisegate.noise.base import Labels, Matrix, Noise, check_labels
 
 _MAGIC = "# noisegate-labels 1 "
@@ -201,14 +202,12 @@ def load_labels(path: str | Path, *, expect_length: int | None = None) -> LabelF
 
 
 def _read(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        raise MissingDataError(f"there is no label file {path}") from None
-    except (IsADirectoryError, NotADirectoryError):
-        raise InputError(f"expected a label file at {path}, found a folder") from None
-    except UnicodeDecodeError:
-        raise DamagedFileError(f"{path} is not a label file: it is not text") from None
+    check_room(8 * regular_size(path, "a label file"), path)
+    with reading(path):
+        try:
+            return path.read_text(encoding="utf-8")
+        except UnicodeDecodeError:
+            raise DamagedFileError(f"{path} is not a label file: it is not text") from None
 
 
 def _read_header(path: str | Path, line: str) -> dict[str, Any]:
@@ -228,7 +227,7 @@ def _read_header(path: str | Path, line: str) -> dict[str, Any]:
     try:
         header = json.loads(line[len(_MAGIC) :])
         sound = all(isinstance(header[key], kind) for key, kind in kinds.items())
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         sound = False
     if not sound:
         raise DamagedFileError(f"{path} is damaged: its first line is not a whole header")
