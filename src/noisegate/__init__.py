@@ -1,98 +1,41 @@
 """noisegate: learning from labels that are partly wrong.
 
 Names are imported when they are first used, so that `import noisegate` and `noisegate --help` stay quick.
+The public names are listed once, in `__init__.pyi`: type checkers and editors read them there, and so does
+this file.
 """
 
-from __future__ import annotations
-
+import ast
 import importlib
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
-from noisegate._version import __version__
 
-if TYPE_CHECKING:
-    from noisegate import data, errors, evaluation, methods, networks, noise, objectives, studies, training
-    from noisegate.estimator import NoisyLabelClassifier
-    from noisegate.fitted import Fitted
-    from noisegate.methods.base import Phase
-    from noisegate.objectives import (
-        GCE,
-        BackwardCorrection,
-        BiTempered,
-        Bootstrap,
-        CrossEntropy,
-        ForwardCorrection,
-        Heteroscedastic,
-        LabelSmearing,
-        LabelSmoothing,
-        LogisticNormal,
-        NoiseAgainstNoise,
-    )
-    from noisegate.objectives.distribution import LogisticNormalDistribution
-    from noisegate.training.recipe import Recipe
-    from noisegate.training.run import train
+def _public(stub: Path) -> dict[str, tuple[str, str | None]]:
+    """Where each name of the stub comes from: its module, and its name there; None for the module itself."""
+    found: dict[str, tuple[str, str | None]] = {}
+    for statement in ast.parse(stub.read_text(encoding="utf-8")).body:
+        if isinstance(statement, ast.ImportFrom) and statement.module == __name__:
+            found |= {alias.name: (f"{__name__}.{alias.name}", None) for alias in statement.names}
+        elif isinstance(statement, ast.ImportFrom) and statement.module:
+            found |= {alias.name: (statement.module, alias.name) for alias in statement.names}
+    return found
 
-_HOMES = {
-    "CrossEntropy": "noisegate.objectives",
-    "LabelSmoothing": "noisegate.objectives",
-    "LabelSmearing": "noisegate.objectives",
-    "ForwardCorrection": "noisegate.objectives",
-    "BackwardCorrection": "noisegate.objectives",
-    "GCE": "noisegate.objectives",
-    "BiTempered": "noisegate.objectives",
-    "NoiseAgainstNoise": "noisegate.objectives",
-    "Bootstrap": "noisegate.objectives",
-    "Heteroscedastic": "noisegate.objectives",
-    "LogisticNormal": "noisegate.objectives",
-    "LogisticNormalDistribution": "noisegate.objectives.distribution",
-    "Recipe": "noisegate.training.recipe",
-    "train": "noisegate.training.run",
-    "Phase": "noisegate.methods.base",
-    "Fitted": "noisegate.fitted",
-    "NoisyLabelClassifier": "noisegate.estimator",
-}
-_PARTS = ("data", "errors", "evaluation", "methods", "networks", "noise", "objectives", "studies", "training")
 
-__all__ = [
-    "GCE",
-    "BackwardCorrection",
-    "BiTempered",
-    "Bootstrap",
-    "CrossEntropy",
-    "Fitted",
-    "ForwardCorrection",
-    "Heteroscedastic",
-    "LabelSmearing",
-    "LabelSmoothing",
-    "LogisticNormal",
-    "LogisticNormalDistribution",
-    "NoiseAgainstNoise",
-    "NoisyLabelClassifier",
-    "Phase",
-    "Recipe",
-    "__version__",
-    "data",
-    "errors",
-    "evaluation",
-    "methods",
-    "networks",
-    "noise",
-    "objectives",
-    "studies",
-    "train",
-    "training",
-]
+_PUBLIC = _public(Path(__file__).with_suffix(".pyi"))
+__all__ = sorted(_PUBLIC)
 
 
 def __getattr__(name: str) -> Any:
-    if name in _PARTS:
-        return importlib.import_module(f"noisegate.{name}")
-    if name in _HOMES:
-        value = getattr(importlib.import_module(_HOMES[name]), name)
+    if name not in _PUBLIC:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module, attribute = _PUBLIC[name]
+    value: Any = importlib.import_module(module)
+    if attribute is not None:
+        value = getattr(value, attribute)
         globals()[name] = value
-        return value
-    raise AttributeError(f"module 'noisegate' has no attribute {name!r}")
+    return value
 
 
 def __dir__() -> list[str]:
-    return sorted(__all__)
+    return __all__

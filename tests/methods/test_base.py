@@ -39,12 +39,12 @@ def test_parameters_that_nobody_would_store_are_refused(kind, noisy_digits):
 
 
 @pytest.mark.parametrize(
-    ("base", "name", "kind"), [(Method, "Forward", "a method"), (Objective, "GCE", "an objective")]
+    ("base", "name", "kind"), [(Method, "Forward", "method class"), (Objective, "GCE", "objective")]
 )
 def test_names_of_the_library_stay_its_own(base, name, kind):
     """Otherwise every stored model with one would come back as somebody else's."""
     before = base.classes[name]
-    with pytest.raises(ng.errors.InputError, match=f"noisegate has {kind} called {name}"):
+    with pytest.raises(ng.errors.InputError, match=f"'{name}' is the name of noisegate's own {kind}"):
         type(name, (base,), {"__module__": "mine"})
     assert base.classes[name] is before
 

@@ -143,9 +143,9 @@ def test_auto(shape, name, n_parameters):
 def test_every_listed_name_builds():
     concrete = {"mlp-H1-H2-...": "mlp-8-4", "wrn-D-K": "wrn-10-1"}
     with torch.device("meta"):
-        for name, description in networks.NETWORKS.items():
+        for name, entry in networks.NETWORKS.items():
             assert networks.build(concrete.get(name, name), (3, 32, 32), 4).head.out_features == 4
-            assert "\n" not in description
+            assert "\n" not in entry.description
 
 
 @pytest.mark.parametrize(

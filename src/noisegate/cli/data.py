@@ -14,7 +14,7 @@ import numpy as np
 from noisegate.cli import output
 from noisegate.cli.fit import read_data
 from noisegate.data import download
-from noisegate.errors import InputError, UnknownNameError
+from noisegate.errors import InputError
 from noisegate.noise import NOISES, Noise, NoiseReport, build, describe, save_labels
 
 if TYPE_CHECKING:
@@ -94,8 +94,6 @@ def corrupt_data(
 
 def make_noise(name: str, settings: dict[str, Any]) -> Noise:
     """The noise of a name with the settings given as options; lacking and superfluous ones are named."""
-    if name not in NOISES:
-        raise UnknownNameError("noise", name, NOISES)
     if name == "human":
         raise InputError(
             "human labels are read, not drawn: load the data set that brings them, e.g. cifar10n"

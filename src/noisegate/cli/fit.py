@@ -19,7 +19,7 @@ from noisegate.cli.values import check_kinds
 from noisegate.data.arrays import Classes
 from noisegate.data.dataset import Dataset, Split, held_out_rows
 from noisegate.data.tables import TableReader, test_split
-from noisegate.errors import InputError, UnknownNameError
+from noisegate.errors import InputError
 from noisegate.noise import load_labels
 
 if TYPE_CHECKING:
@@ -71,8 +71,6 @@ def run_here(asked: Fit) -> None:
     from noisegate.training.recipe import Recipe
     from noisegate.training.run import train
 
-    if asked.method not in methods.METHODS:
-        raise UnknownNameError("method", asked.method, methods.METHODS)
     check_kinds(asked.params, methods.METHODS[asked.method].defaults, "--param")
     check_kinds({k: v for k, v in asked.recipe.items() if v is not None}, Recipe().to_dict(), "--recipe")
     fitted = train(

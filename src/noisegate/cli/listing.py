@@ -46,7 +46,7 @@ def _noises() -> None:
 def _networks() -> None:
     from noisegate.networks import NETWORKS
 
-    output.table(NETWORKS.items(), ["network", "what it is"])
+    output.table([(e.name, e.description) for e in NETWORKS.values()], ["network", "what it is"])
     output.say("noisegate fit DATA --network NAME")
 
 

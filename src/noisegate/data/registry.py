@@ -10,8 +10,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
+from noisegate._registry import Registry
 from noisegate.data.dataset import Dataset
-from noisegate.errors import InputError, MissingDataError, UnknownNameError
+from noisegate.errors import InputError, MissingDataError
 
 Loader = Callable[..., Dataset]
 _L = TypeVar("_L", bound=Loader)
@@ -79,7 +80,8 @@ class Entry:
         )
 
 
-DATASETS: dict[str, Entry] = {}
+#: Every data set that has a name.
+DATASETS: Registry[Entry] = Registry("dataset")
 
 
 def register(
@@ -98,7 +100,7 @@ def register(
     """
 
     def add(loader: _L) -> _L:
-        DATASETS[name] = Entry(name, description, loader, source, dict(options or {}))
+        DATASETS.add(name, Entry(name, description, loader, source, dict(options or {})), loader.__module__)
         return loader
 
     return add
@@ -106,10 +108,8 @@ def register(
 
 def lookup(name: str) -> Entry:
     """The entry called `name`; case and underscores do not matter."""
-    entry = DATASETS.get(name) or DATASETS.get(name.lower().replace("_", "-"))
-    if entry is None:
-        raise UnknownNameError("dataset", name, DATASETS)
-    return entry
+    same = name.lower().replace("_", "-")
+    return DATASETS[name if name in DATASETS or same not in DATASETS else same]
 
 
 def call_loader(loader: Loader, what: str, /, *args: Any, **options: Any) -> Dataset:

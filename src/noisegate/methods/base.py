@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from torch import Tensor, nn
 
-from noisegate._classes import enlist
+from noisegate._registry import Registry
 from noisegate.errors import InputError, UnknownNameError
 from noisegate.objectives import Objective, objective_parameters
 
@@ -144,8 +144,6 @@ def build_objective(
     method, why : str
         Whose refusal it is, and the reason: "it selects labels by their small cost".
     """
-    if isinstance(spec, str) and spec not in Objective.classes:
-        raise UnknownNameError("objective", spec, Objective.classes)
     kind = Objective.classes[spec] if isinstance(spec, str) else spec
     kind = Objective.from_dict(kind) if isinstance(kind, Mapping) else kind
     name = kind.__name__ if isinstance(kind, type) else type(kind).__name__
@@ -175,11 +173,11 @@ class Method(ABC):
 
     needs_validation: ClassVar[bool] = False
     #: Every method class by name, so that a model folder can say which one made it.
-    classes: ClassVar[dict[str, type[Method]]] = {}
+    classes: ClassVar[Registry[type[Method]]] = Registry("method class")
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
-        enlist(cls, Method.classes, "a method")
+        Method.classes.add(cls.__name__, cls, cls.__module__)
 
     @abstractmethod
     def phases(self, job: Job) -> Phases:
@@ -236,10 +234,7 @@ class Method(ABC):
     def from_settings(cls, settings: Mapping[str, Any]) -> Method:
         """The inverse of `settings`."""
         params = dict(settings)
-        kind = params.pop("class", None)
-        if kind not in Method.classes:
-            raise UnknownNameError("method class", kind, Method.classes)
-        return Method.classes[kind](**params)
+        return Method.classes[params.pop("class", None)](**params)
 
     def __sklearn_clone__(self) -> Method:
         return copy.deepcopy(self)

@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from noisegate._registry import Registry
 from noisegate.errors import InputError, UnknownNameError
 from noisegate.methods.base import Method
 from noisegate.methods.direct import Plain
@@ -30,7 +31,8 @@ class MethodEntry:
         return self.build(**params)
 
 
-METHODS: dict[str, MethodEntry] = {}
+#: Every method that has a name, in the order of `noisegate list methods`.
+METHODS: Registry[MethodEntry] = Registry("method")
 
 
 def register(name: str, summary: str, paper: str) -> Callable[[type[Method]], type[Method]]:
@@ -45,7 +47,8 @@ def register(name: str, summary: str, paper: str) -> Callable[[type[Method]], ty
     """
 
     def add(kind: type[Method]) -> type[Method]:
-        METHODS[name] = MethodEntry(name, summary, paper, kind, kind().get_params())
+        entry = MethodEntry(name, summary, paper, kind, kind().get_params())
+        METHODS.add(name, entry, kind.__module__)
         return kind
 
     return add
@@ -63,7 +66,8 @@ def register_objective(
         return Plain(objective, **{**fixed, **params})
 
     defaults = {**objective_parameters(objective), **fixed}
-    METHODS[name] = MethodEntry(name, summary or objective.summary, paper, build, defaults)
+    entry = MethodEntry(name, summary or objective.summary, paper, build, defaults)
+    METHODS.add(name, entry, objective.__module__)
 
 
 def get(method: str | Method | Objective | type[Objective], **params: Any) -> Method:
@@ -73,8 +77,6 @@ def get(method: str | Method | Objective | type[Objective], **params: Any) -> Me
     Plain(LogisticNormal, temperature=0.5)
     """
     if isinstance(method, str):
-        if method not in METHODS:
-            raise UnknownNameError("method", method, METHODS)
         return METHODS[method].create(params)
     if isinstance(method, Objective) or (isinstance(method, type) and issubclass(method, Objective)):
         return Plain(method, **params)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from noisegate.networks.cnn9 import CNN9
 from noisegate.networks.lenet import LeNet5
 from noisegate.networks.mlp import MLP
-from noisegate.networks.registry import NETWORKS, auto_name, build, check_name, find_head
+from noisegate.networks.registry import NETWORKS, auto_name, build, check_name, find_head, register
 from noisegate.networks.resnet import CifarResNet, ResNet, ResNetV2
 from noisegate.networks.wide_resnet import WideResNet
 
@@ -22,4 +22,5 @@ __all__ = [
     "build",
     "check_name",
     "find_head",
+    "register",
 ]

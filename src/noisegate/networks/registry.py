@@ -6,10 +6,11 @@ import operator
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import cast
+from typing import TypeVar, cast
 
 from torch import nn
 
+from noisegate._registry import Registry
 from noisegate.errors import InputError, UnknownNameError
 from noisegate.networks.cnn9 import CNN9
 from noisegate.networks.lenet import LeNet5
@@ -18,59 +19,112 @@ from noisegate.networks.resnet import CifarResNet, ResNet, ResNetV2, Stem
 from noisegate.networks.wide_resnet import WideResNet
 
 Shape = tuple[int, ...]
+B = TypeVar("B", bound=Callable[..., nn.Module])
 
 
 @dataclass(frozen=True)
-class _Entry:
-    """One line of the registry: what users read, what names it matches, how those become a network."""
+class NetworkEntry:
+    """A network with a name.
+
+    Attributes
+    ----------
+    name : str
+        What is listed; capital letters stand for numbers.
+    description : str
+    pattern : str
+        The regular expression of the names that it matches.
+    build : callable
+        `(input_shape, n_outputs, *groups) -> nn.Module`, with the groups of the pattern.
+    """
 
     name: str
     description: str
     pattern: str
-    make: Callable[[re.Match[str], Shape, int], nn.Module]
+    build: Callable[..., nn.Module]
 
 
-def _mlp(match: re.Match[str], shape: Shape, n_outputs: int) -> nn.Module:
-    return MLP(shape, n_outputs, [int(width) for width in re.findall(r"\d+", match[0])])
+#: Every network that has a name, in the order of `noisegate list networks`.
+NETWORKS: Registry[NetworkEntry] = Registry("network")
 
 
-def _resnet(match: re.Match[str], shape: Shape, n_outputs: int) -> nn.Module:
-    return ResNet(shape, n_outputs, int(match[1]), cast("Stem | None", match[2]))
+def register(name: str, description: str, *, pattern: str | None = None) -> Callable[[B], B]:
+    """Give a network a name. A decorator of a class or function `(input_shape, n_outputs) -> nn.Module`.
+
+    Parameters
+    ----------
+    name : str
+        What `ng.train(data, network=name)` and `noisegate fit --network name` say.
+    description : str
+        One line for `noisegate list networks`.
+    pattern : str, default=None
+        A regular expression, for a family of names; the function also gets its groups, as text. None: the
+        name alone.
+
+    >>> from noisegate.networks import MLP, NETWORKS, build, register
+    >>> @register("narrow", "one hidden layer of two")
+    ... def narrow(input_shape, n_outputs):
+    ...     return MLP(input_shape, n_outputs, [2])
+    >>> build("narrow", (5,), 3).head
+    Head(in_features=2, out_features=3, bias=True)
+    >>> _ = NETWORKS.pop("narrow")
+    """
+
+    def add(build: B) -> B:
+        entry = NetworkEntry(name, description, pattern or re.escape(name), build)
+        NETWORKS.add(name, entry, build.__module__)
+        return build
+
+    return add
 
 
-_STEM = "3x3 stem below 64 pixels, else 7x7; -cifar or -imagenet forces one"
-_ENTRIES = (
-    _Entry("linear", "a linear model", "linear", lambda m, s, n: MLP(s, n, ())),
-    _Entry("mlp", "two hidden layers of 256", "mlp", lambda m, s, n: MLP(s, n)),
-    _Entry("mlp-H1-H2-...", "hidden layers of the given widths", r"mlp(-\d+)+", _mlp),
-    _Entry("lenet5", "LeNet-5 with ReLU", "lenet5", lambda m, s, n: LeNet5(s, n)),
-    _Entry("cnn9", "nine 3x3 convolutions with group norm", "cnn9", lambda m, s, n: CNN9(s, n)),
-    *(
-        _Entry(f"resnet{d}", f"ResNet-{d}; {_STEM}", rf"resnet({d})(?:-(cifar|imagenet))?", _resnet)
-        for d in (18, 34, 50)
-    ),
-    *(
-        _Entry(
-            f"resnet{d}",
-            f"ResNet-{d} for CIFAR (16, 32, 64 filters, shortcuts without parameters)",
-            f"resnet({d})",
-            lambda m, s, n: CifarResNet(s, n, int(m[1])),
-        )
-        for d in (20, 32, 44, 56, 110)
-    ),
-    _Entry("resnet-v2-50", "pre-activation ResNet-50", "resnet-v2-50", lambda m, s, n: ResNetV2(s, n)),
-    _Entry(
-        "wrn-D-K",
-        "wide ResNet of depth D = 6n + 4 and width factor K, e.g. wrn-28-2",
-        r"wrn-(\d+)-(\d+)",
-        lambda m, s, n: WideResNet(s, n, int(m[1]), int(m[2])),
-    ),
+@register("auto", "mlp for vectors; for images lenet5, wrn-28-2 or resnet18 by their size")
+def _auto(shape: Shape, n_outputs: int) -> nn.Module:
+    return build(auto_name(shape), shape, n_outputs)
+
+
+@register("linear", "a linear model")
+def _linear(shape: Shape, n_outputs: int) -> nn.Module:
+    return MLP(shape, n_outputs, ())
+
+
+register("mlp", "two hidden layers of 256")(MLP)
+
+
+@register("mlp-H1-H2-...", "hidden layers of the given widths", pattern=r"mlp((?:-\d+)+)")
+def _mlp(shape: Shape, n_outputs: int, widths: str) -> nn.Module:
+    return MLP(shape, n_outputs, [int(width) for width in widths[1:].split("-")])
+
+
+register("lenet5", "LeNet-5 with ReLU")(LeNet5)
+register("cnn9", "nine 3x3 convolutions with group norm")(CNN9)
+
+
+def _resnet(shape: Shape, n_outputs: int, depth: str, stem: str | None) -> nn.Module:
+    return ResNet(shape, n_outputs, int(depth), cast("Stem | None", stem))
+
+
+def _cifar_resnet(shape: Shape, n_outputs: int, depth: str) -> nn.Module:
+    return CifarResNet(shape, n_outputs, int(depth))
+
+
+for _depth in (18, 34, 50):
+    _stem = "3x3 stem below 64 pixels, else 7x7; -cifar or -imagenet forces one"
+    register(
+        f"resnet{_depth}", f"ResNet-{_depth}; {_stem}", pattern=rf"resnet({_depth})(?:-(cifar|imagenet))?"
+    )(_resnet)
+for _depth in (20, 32, 44, 56, 110):
+    _kind = f"ResNet-{_depth} for CIFAR (16, 32, 64 filters, shortcuts without parameters)"
+    register(f"resnet{_depth}", _kind, pattern=f"resnet({_depth})")(_cifar_resnet)
+register("resnet-v2-50", "pre-activation ResNet-50")(ResNetV2)
+
+
+@register(
+    "wrn-D-K",
+    "wide ResNet of depth D = 6n + 4 and width factor K, e.g. wrn-28-2",
+    pattern=r"wrn-(\d+)-(\d+)",
 )
-
-NETWORKS: dict[str, str] = {
-    "auto": "mlp for vectors; for images lenet5, wrn-28-2 or resnet18 by their size",
-    **{entry.name: entry.description for entry in _ENTRIES},
-}
+def _wide_resnet(shape: Shape, n_outputs: int, depth: str, width: str) -> nn.Module:
+    return WideResNet(shape, n_outputs, int(depth), int(width))
 
 
 def build(name: str, input_shape: Sequence[int], n_outputs: int) -> nn.Module:
@@ -100,8 +154,8 @@ def build(name: str, input_shape: Sequence[int], n_outputs: int) -> nn.Module:
         raise InputError(f"n_outputs must be an integer, got {n_outputs!r}") from None
     if n_outputs < 1:
         raise InputError(f"n_outputs must be at least 1, got {n_outputs}")
-    entry, match = _named(auto_name(shape) if name == "auto" else name)
-    return entry.make(match, shape, n_outputs)
+    entry, groups = _find(name)
+    return entry.build(shape, n_outputs, *groups)
 
 
 def check_name(name: str) -> None:
@@ -109,15 +163,15 @@ def check_name(name: str) -> None:
 
     >>> check_name("wrn-28-2")
     """
-    if name != "auto":
-        _named(name)
+    _find(name)
 
 
-def _named(name: str) -> tuple[_Entry, re.Match[str]]:
-    for entry in _ENTRIES:
+def _find(name: str) -> tuple[NetworkEntry, tuple[str | None, ...]]:
+    """The entry whose pattern a name matches, and the groups of the match."""
+    for entry in NETWORKS.values():
         match = re.fullmatch(entry.pattern, str(name))
         if match:
-            return entry, match
+            return entry, match.groups()
     raise UnknownNameError("network", name, NETWORKS)
 
 

@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Mapping
 from typing import Any
 
-from noisegate.errors import InputError, UnknownNameError
+from noisegate.errors import InputError
 from noisegate.noise.base import Noise, stream
 from noisegate.noise.human import Human
 from noisegate.noise.instance_dependent import InstanceDependent
@@ -36,10 +36,8 @@ __all__ = [
     "stream",
 ]
 
-NOISES: dict[str, type[Noise]] = {
-    noise.kind: noise
-    for noise in (Symmetric, Asymmetric, ClassDependent, Transition, InstanceDependent, Human)
-}
+#: Every kind of noise by its name, users' own among them: what `noisegate list noises` shows.
+NOISES = Noise.classes
 
 
 def build(noise: str | Mapping[str, Any] | Noise, /, **settings: Any) -> Noise:
@@ -62,10 +60,9 @@ def build(noise: str | Mapping[str, Any] | Noise, /, **settings: Any) -> Noise:
         settings = {**{key: value for key, value in noise.items() if key != "name"}, **settings}
         noise = noise["name"]
     name = str(noise)
-    if name not in NOISES:
-        raise UnknownNameError("noise", name, NOISES)
+    kind = NOISES[name]
     try:
-        return NOISES[name]._from_settings(settings)
+        return kind._from_settings(settings)
     except TypeError as error:
-        expected = ", ".join(map(str, inspect.signature(NOISES[name]).parameters.values()))
+        expected = ", ".join(map(str, inspect.signature(kind).parameters.values()))
         raise InputError(f"{name} noise takes ({expected}), got {sorted(settings)} ({error})") from None

@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import numpy.typing as npt
 
+from noisegate._registry import Registry
 from noisegate.errors import InputError
 
 Labels = npt.NDArray[np.int64]
@@ -30,13 +31,20 @@ class Noise(ABC):
     Attributes
     ----------
     kind : str
-        The name in the registry `noisegate.noise.NOISES`.
+        Its name: on the command line, in studies, in files.
     needs_x : bool
         Whether `corrupt` needs the inputs as well as the labels.
     """
 
     kind: ClassVar[str]
     needs_x: ClassVar[bool] = False
+    #: Every noise class by its kind; a class that states its kind joins when it is defined.
+    classes: ClassVar[Registry[type[Noise]]] = Registry("noise")
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if "kind" in vars(cls):
+            Noise.classes.add(cls.kind, cls, cls.__module__)
 
     def corrupt(
         self, y: npt.ArrayLike, x: npt.ArrayLike | None = None, n_classes: int | None = None, *, seed: int = 0

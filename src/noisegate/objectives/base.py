@@ -12,8 +12,8 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from noisegate._classes import enlist
-from noisegate.errors import InputError, UnknownNameError, is_real
+from noisegate._registry import Registry
+from noisegate.errors import InputError, is_real
 from noisegate.objectives.upsampled import Size, upsample
 
 REDUCTIONS = ("mean", "sum", "none")
@@ -76,12 +76,12 @@ class Objective(nn.Module, ABC):
     slices: tuple[int, ...]
     summary: ClassVar[str] = ""
     #: Every objective class by name, also a user's own: a model folder names the one that it needs.
-    classes: ClassVar[dict[str, type[Objective]]] = {}
+    classes: ClassVar[Registry[type[Objective]]] = Registry("objective")
     weight: Tensor | None
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
-        enlist(cls, Objective.classes, "an objective")
+        Objective.classes.add(cls.__name__, cls, cls.__module__)
 
     def __init__(
         self,
@@ -301,8 +301,6 @@ class Objective(nn.Module, ABC):
     @staticmethod
     def from_dict(stored: Mapping[str, Any]) -> Objective:
         """The objective that `to_dict` described; a class of your own must have been imported before."""
-        if stored["name"] not in Objective.classes:
-            raise UnknownNameError("objective", stored["name"], Objective.classes)
         return Objective.classes[stored["name"]](**stored["settings"])
 
     def extra_repr(self) -> str:

@@ -5,24 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from noisegate.errors import UnknownNameError
+from noisegate._registry import Registry
 
 Probe = Callable[..., Mapping[str, Any]]
-PROBES: dict[str, Probe] = {}
+PROBES: Registry[Probe] = Registry("probe")
 
 
 def register(name: str) -> Callable[[Probe], Probe]:
     """Give a probe its name."""
 
     def add(probe: Probe) -> Probe:
-        PROBES[name] = probe
-        return probe
+        return PROBES.add(name, probe, probe.__module__)
 
     return add
 
 
 def get(name: str) -> Probe:
     """The probe of a name."""
-    if name not in PROBES:
-        raise UnknownNameError("probe", name, PROBES)
     return PROBES[name]

@@ -1,0 +1,29 @@
+"""The public names of noisegate: the one list of them. `__init__.py` imports each when it is first used."""
+
+from noisegate import data as data
+from noisegate import errors as errors
+from noisegate import evaluation as evaluation
+from noisegate import methods as methods
+from noisegate import networks as networks
+from noisegate import noise as noise
+from noisegate import objectives as objectives
+from noisegate import studies as studies
+from noisegate import training as training
+from noisegate._version import __version__ as __version__
+from noisegate.estimator import NoisyLabelClassifier as NoisyLabelClassifier
+from noisegate.fitted import Fitted as Fitted
+from noisegate.methods.base import Phase as Phase
+from noisegate.objectives.cross_entropy import CrossEntropy as CrossEntropy
+from noisegate.objectives.distribution import LogisticNormalDistribution as LogisticNormalDistribution
+from noisegate.objectives.heteroscedastic import Heteroscedastic as Heteroscedastic
+from noisegate.objectives.logistic_normal import LogisticNormal as LogisticNormal
+from noisegate.objectives.robust import GCE as GCE
+from noisegate.objectives.robust import BiTempered as BiTempered
+from noisegate.objectives.robust import Bootstrap as Bootstrap
+from noisegate.objectives.robust import NoiseAgainstNoise as NoiseAgainstNoise
+from noisegate.objectives.smearing import BackwardCorrection as BackwardCorrection
+from noisegate.objectives.smearing import ForwardCorrection as ForwardCorrection
+from noisegate.objectives.smearing import LabelSmearing as LabelSmearing
+from noisegate.objectives.smearing import LabelSmoothing as LabelSmoothing
+from noisegate.training.recipe import Recipe as Recipe
+from noisegate.training.run import train as train

@@ -1,0 +1,65 @@
+"""Things that are known by a name: one registry each for methods, objectives, noises, data, networks."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+from noisegate.errors import InputError, UnknownNameError
+
+T = TypeVar("T")
+
+
+class Registry(dict[str, T]):
+    """A dict from names to what they stand for, in the order in which they joined.
+
+    An unknown name is refused with the near ones.
+
+    Parameters
+    ----------
+    kind : str
+        What is registered, for messages: "method", "data set".
+
+    >>> colours = Registry("colour", {"red": 1, "blue": 2})
+    >>> colours["blu"]
+    Traceback (most recent call last):
+    noisegate.errors.UnknownNameError: unknown colour 'blu'; did you mean 'blue'? (there are: blue, red)
+    """
+
+    def __init__(self, kind: str, known: dict[str, T] | None = None) -> None:
+        super().__init__(known or {})
+        self.kind = kind
+        self._modules: dict[str, str] = {}
+
+    def __missing__(self, name: object) -> T:
+        raise UnknownNameError(self.kind, name, self)
+
+    def add(self, name: str, thing: T, module: str) -> T:
+        """Register `thing`.
+
+        A later registration replaces an earlier one, as running a notebook cell again does. But a
+        name of noisegate stays noisegate's: stored models and results are found by it.
+
+        Parameters
+        ----------
+        name : str
+        thing : object
+        module : str
+            The module that defines it, for instance `cls.__module__`.
+        """
+        before = self._modules.get(name, "")
+        if name in self and before.startswith("noisegate.") and not module.startswith("noisegate."):
+            raise InputError(
+                f"{name!r} is the name of noisegate's own {self.kind}, and stored models and results are found "
+                "by that name: give yours another one"
+            )
+        self._modules[name] = module
+        self[name] = thing
+        return thing
+
+    def own(self) -> dict[str, T]:
+        """What noisegate itself registered, without what users added."""
+        return {
+            name: thing
+            for name, thing in self.items()
+            if self._modules.get(name, "").startswith("noisegate.")
+        }
