@@ -7,7 +7,8 @@ os.environ.setdefault("SCIPY_ARRAY_API", "1")
 
 import pytest
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
+
+from noisegate.testing import CaptureGuard
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -41,46 +42,6 @@ def graphs(monkeypatch):
     torch._dynamo.reset()
     yield found
     torch._dynamo.reset()
-
-
-# These read a tensor's values on the host, or make a shape depend on them.
-REFUSED = {
-    "_local_scalar_dense",
-    "nonzero",
-    "nonzero_static",
-    "masked_select",
-    "_unique2",
-    "unique_dim",
-    "unique_consecutive",
-    "bincount",
-    "histc",
-    "repeat_interleave",
-    "is_nonzero",
-    "equal",
-    "_assert_async",
-}
-
-
-class CaptureGuard(TorchDispatchMode):
-    """Refuses operations that cannot be captured, and notes every operation with the shapes it gives."""
-
-    def __init__(self):
-        super().__init__()
-        self.seen = []
-
-    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-        name = function.overloadpacket.__name__
-        boolean_index = name in ("index", "index_put_", "index_put") and any(
-            isinstance(i, torch.Tensor) and i.dtype in (torch.bool, torch.uint8)
-            for i in args[1]
-            if i is not None
-        )
-        if name in REFUSED or boolean_index:
-            raise AssertionError(f"{name} cannot be captured in a CUDA graph")
-        result = function(*args, **(kwargs or {}))
-        outputs = result if isinstance(result, tuple | list) else [result]
-        self.seen.append((name, [tuple(o.shape) for o in outputs if isinstance(o, torch.Tensor)]))
-        return result
 
 
 @pytest.fixture(scope="session")

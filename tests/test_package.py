@@ -22,6 +22,13 @@ def test_every_public_name_is_there_and_has_a_docstring():
     assert set(ng.__all__) == set(dir(ng))
 
 
+def test_every_objective_of_the_package_is_a_public_name():
+    own = ng.objectives.OBJECTIVES.own().items()
+    for name, kind in own:
+        if kind.__module__.startswith("noisegate.objectives."):
+            assert getattr(ng, name) is kind
+
+
 def test_an_unknown_attribute_is_an_attribute_error():
     with pytest.raises(AttributeError, match="no attribute 'LogisticNorm'"):
         ng.LogisticNorm

@@ -8,6 +8,7 @@ from noisegate import networks as networks
 from noisegate import noise as noise
 from noisegate import objectives as objectives
 from noisegate import studies as studies
+from noisegate import testing as testing
 from noisegate import training as training
 from noisegate._version import __version__ as __version__
 from noisegate.estimator import NoisyLabelClassifier as NoisyLabelClassifier
