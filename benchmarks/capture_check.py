@@ -30,10 +30,10 @@ import torch
 import noisegate as ng
 from noisegate.data import Dataset, Split
 from noisegate.methods import METHODS
+from noisegate.runs.run import Run
+from noisegate.runs.side_by_side import how_many_fit, side_by_side
 from noisegate.training import trainer
 from noisegate.training.capture import no_waiting
-from noisegate.training.run import Run
-from noisegate.training.side_by_side import how_many_fit, side_by_side
 from noisegate.training.trainer import Epoch
 
 DEVICE = "cuda"

@@ -29,9 +29,9 @@ from torch import nn
 
 import noisegate as ng
 from noisegate.data import Dataset, Split
-from noisegate.methods.base import Batch
-from noisegate.training.run import Run
-from noisegate.training.side_by_side import side_by_side
+from noisegate.runs.run import Run
+from noisegate.runs.side_by_side import side_by_side
+from noisegate.training.phase import Batch
 from noisegate.training.trainer import Epoch
 
 RESULTS = Path(__file__).parent / "results"

@@ -23,8 +23,7 @@ import torch
 import noisegate as ng
 from noisegate.data import Dataset, Split
 from noisegate.methods import METHODS
-from noisegate.training.job import Job
-from noisegate.training.run import make_job
+from noisegate.training.job import Job, make_job
 from noisegate.training.trainer import PhaseRun
 
 RESULTS = Path(__file__).parent / "results" / "methods.md"

@@ -31,7 +31,7 @@ from torch import nn
 
 import noisegate as ng
 from noisegate.data import Dataset, Split
-from noisegate.training.run import Run
+from noisegate.runs.run import Run
 
 RESULTS = Path(__file__).parent / "results" / "overhead.md"
 ROWS, BATCH, EPOCHS, RUNS = 1_280, 256, 51, 12

@@ -27,10 +27,9 @@ import noisegate as ng
 from noisegate.data import Dataset, Split
 from noisegate.methods.estimation import transition_matrix
 from noisegate.reporting.plots import PALETTE
-from noisegate.training.job import Job
+from noisegate.training.job import Job, make_job
 from noisegate.training.randomness import seeded
 from noisegate.training.recipe import auto_recipe
-from noisegate.training.run import make_job
 from noisegate.training.trainer import PhaseRun
 
 RESULTS = Path(__file__).parent / "results"

@@ -24,9 +24,9 @@ from typing import Any
 import torch
 
 from noisegate.noise.synthetic import MAPPINGS
+from noisegate.runs.run import Run
 from noisegate.studies import papers
 from noisegate.studies.execute import make_run
-from noisegate.training.run import Run
 
 HERE = Path(__file__).parent
 FOUND, PICTURE = HERE / "ln_margins.json", HERE / "ln_margins.png"

@@ -31,12 +31,13 @@ from torch import Tensor
 from torch.nn import functional as F
 
 import noisegate as ng
+from noisegate._device import resolve_device
+from noisegate.runs.run import Run
+from noisegate.runs.side_by_side import side_by_side
 from noisegate.studies import papers
 from noisegate.studies.execute import load_data
 from noisegate.studies.store import Store
 from noisegate.studies.study import slug
-from noisegate.training.run import Run, resolve_device
-from noisegate.training.side_by_side import side_by_side
 from noisegate.training.trainer import Epoch
 
 HERE = Path(__file__).parent

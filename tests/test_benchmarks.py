@@ -11,8 +11,8 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 import noisegate as ng
-from noisegate.methods.base import Batch
-from noisegate.training.run import Run
+from noisegate.runs.run import Run
+from noisegate.training.phase import Batch
 
 FOLDER = Path(__file__).parent.parent / "benchmarks"
 

@@ -13,7 +13,6 @@ from noisegate import training as training
 from noisegate._version import __version__ as __version__
 from noisegate.estimator import NoisyLabelClassifier as NoisyLabelClassifier
 from noisegate.fitted import Fitted as Fitted
-from noisegate.methods.base import Phase as Phase
 from noisegate.objectives.cross_entropy import CrossEntropy as CrossEntropy
 from noisegate.objectives.distribution import LogisticNormalDistribution as LogisticNormalDistribution
 from noisegate.objectives.heteroscedastic import Heteroscedastic as Heteroscedastic
@@ -26,5 +25,6 @@ from noisegate.objectives.smearing import BackwardCorrection as BackwardCorrecti
 from noisegate.objectives.smearing import ForwardCorrection as ForwardCorrection
 from noisegate.objectives.smearing import LabelSmearing as LabelSmearing
 from noisegate.objectives.smearing import LabelSmoothing as LabelSmoothing
+from noisegate.runs.train import train as train
+from noisegate.training.phase import Phase as Phase
 from noisegate.training.recipe import Recipe as Recipe
-from noisegate.training.run import train as train

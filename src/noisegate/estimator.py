@@ -18,12 +18,13 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, colu
 from torch import nn
 
 from noisegate import methods
+from noisegate._device import resolve_device
 from noisegate.data.dataset import Dataset, Split, as_inputs
 from noisegate.errors import InputError
 from noisegate.fitted import Fitted, read_description
 from noisegate.methods.base import Method
+from noisegate.runs.train import train
 from noisegate.training.recipe import Recipe
-from noisegate.training.run import resolve_device, train
 
 
 class NoisyLabelClassifier(ClassifierMixin, BaseEstimator):

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from noisegate import networks
 from noisegate._io.files import read_json, remove_parts, write_json
 from noisegate._io.lock import locked
+from noisegate._io.trees import load_tree, save_tree
 from noisegate._version import __version__
 from noisegate.data.dataset import Inputs, as_inputs
 from noisegate.data.loader import Rows
@@ -23,7 +24,6 @@ from noisegate.errors import DamagedFileError, InputError, MissingDataError
 from noisegate.networks.layout import channels_last_
 from noisegate.networks.prepare import Prepared
 from noisegate.objectives import Objective
-from noisegate.training.checkpoint import load_tree, save_tree
 
 FORMAT = 1
 
@@ -64,7 +64,7 @@ class Fitted:
 
         Vectors are predicted in float64: so the result of a row does not depend on the rows beside it.
         """
-        from noisegate.training.job import predict
+        from noisegate.evaluation.passes import predict
 
         inputs = x if hasattr(x, "fetch") else as_inputs(x)  # type: ignore[arg-type]
         device = next((p.device for p in self.network.parameters()), torch.device("cpu"))

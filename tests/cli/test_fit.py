@@ -245,7 +245,7 @@ def test_labels_of_a_file_replace_those_of_the_data(call, fails, table, tmp_path
     assert f"{wrong} of 120" in out
     fitted = ng.Fitted.load(tmp_path / "m")
     expected = ng.data.load(table, label="species").with_labels(stored.observed)
-    from noisegate.training.run import fingerprint
+    from noisegate.runs.identity import fingerprint
 
     assert fitted.record["identity"]["data"]["train"] == fingerprint(expected.train)
     assert "train_memorised" in fitted.metrics

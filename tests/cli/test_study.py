@@ -110,7 +110,7 @@ def test_a_report_is_redrawn_without_training(run, call, out, monkeypatch):
     page = out / "reports" / "demo-smoke" / "report.html"
     before = page.read_text()
     page.unlink()
-    monkeypatch.setattr("noisegate.training.run.Run.__init__", None)
+    monkeypatch.setattr("noisegate.runs.run.Run.__init__", None)
     code, _, errors = call("study", "report", "demo", "--scale", "smoke", "--out", out)
     assert code == 0, errors
     assert page.read_text() == before

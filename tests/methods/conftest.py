@@ -5,7 +5,7 @@ import torch
 
 import noisegate as ng
 from noisegate.methods import Batch
-from noisegate.training.run import make_job
+from noisegate.training.job import make_job
 from noisegate.training.trainer import PhaseRun
 
 #: Long enough for cross-entropy to learn half of the wrong labels by heart.

@@ -3,9 +3,10 @@
 import pytest
 
 import noisegate as ng
-from noisegate.methods.base import Method, Phase
+from noisegate.methods.base import Method
 from noisegate.methods.direct import Direct
 from noisegate.objectives import Objective
+from noisegate.training.phase import Phase
 
 
 class Simple(Method):

@@ -8,12 +8,12 @@ from torch import distributions as D
 import noisegate as ng
 from noisegate.data.dataset import Dataset, Split
 from noisegate.errors import InputError
-from noisegate.methods.base import Phase
 from noisegate.methods.causalnl import Branch, CausalNL, LabelledPosterior
 from noisegate.methods.co_teaching import Peers
 from noisegate.networks.causal import Terms, gaussian_kl
+from noisegate.training.job import make_job
+from noisegate.training.phase import Phase
 from noisegate.training.randomness import seeded
-from noisegate.training.run import make_job
 from noisegate.training.trainer import PhaseRun
 
 VARIANTS = ("paper", "elbo", "code")

@@ -11,7 +11,7 @@ from torch import nn
 
 import noisegate as ng
 from noisegate.methods import METHODS
-from noisegate.training.run import make_job
+from noisegate.training.job import make_job
 from noisegate.training.trainer import PhaseRun
 
 #: How far below cross-entropy's clean accuracy a method may end on digits with 40 % wrong labels.

@@ -7,8 +7,8 @@ from torch.nn import functional as F
 
 import noisegate as ng
 from noisegate.errors import InputError
-from noisegate.methods.base import Phase
 from noisegate.methods.decoupling import Disagreeing
+from noisegate.training.phase import Phase
 from noisegate.training.trainer import PhaseRun
 
 

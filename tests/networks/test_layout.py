@@ -6,11 +6,12 @@ import torch
 from torch import nn
 
 import noisegate as ng
-from noisegate.methods.base import Method, Phase
+from noisegate.methods.base import Method
 from noisegate.methods.direct import Direct
 from noisegate.networks.layout import channels_last_
 from noisegate.networks.prepare import Prepared
-from noisegate.training.run import make_job
+from noisegate.training.job import make_job
+from noisegate.training.phase import Phase
 
 SHAPE = (3, 8, 8)
 

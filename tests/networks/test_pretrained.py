@@ -132,7 +132,7 @@ def test_the_identity_is_the_content_not_the_place(state18, file18, tmp_path):
 
 def test_runs_resume_by_that_identity(file18, tmp_path):
     from noisegate.data import from_arrays
-    from noisegate.training.run import Run
+    from noisegate.runs.run import Run
 
     x = torch.randint(0, 256, (8, 3, 32, 32), generator=torch.Generator().manual_seed(0)).numpy().astype("u1")
     run = Run(from_arrays(x, [0, 1] * 4), "ce", pretrained("resnet18", file18), {"epochs": 1}, device="cpu")

@@ -9,8 +9,9 @@ from torch import nn
 
 import noisegate as ng
 from noisegate.data.dataset import Dataset, Split
-from noisegate.methods.base import Method, Phase, PhaseModule
-from noisegate.training.run import make_job
+from noisegate.methods.base import Method
+from noisegate.training.job import make_job
+from noisegate.training.phase import Phase, PhaseModule
 
 
 def blobs(n=200, seed=0, noise=0.2, validation=True):

@@ -16,9 +16,10 @@ import torch
 
 import noisegate as ng
 from noisegate._io import files
-from noisegate.methods.base import Method, Phase, PhaseModule
+from noisegate.methods.base import Method
 from noisegate.objectives import weighted_mean
 from noisegate.training import trainer
+from noisegate.training.phase import Phase, PhaseModule
 from noisegate.training.trainer import PhaseRun
 
 

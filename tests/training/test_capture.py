@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import noisegate as ng
-from noisegate.methods.base import Phase, PhaseModule
+from noisegate.training.phase import Phase, PhaseModule
 from noisegate.training.trainer import PhaseRun
 
 

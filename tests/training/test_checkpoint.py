@@ -5,8 +5,9 @@ import pickle
 import pytest
 import torch
 
+from noisegate._io.trees import load_tree, save_tree
 from noisegate.errors import BusyError, DamagedFileError, InputError, MissingDataError, OtherRunError
-from noisegate.training.checkpoint import RunFolder, load_tree, save_tree
+from noisegate.training.checkpoint import RunFolder
 
 
 def test_a_tree_comes_back_as_it_was(tmp_path):

@@ -17,14 +17,15 @@ from torch import nn
 
 import noisegate as ng
 from noisegate.errors import DivergedError, InputError, MissingDataError, NoisegateError, UnknownNameError
-from noisegate.methods.base import Method, Phase, PhaseModule
+from noisegate.methods.base import Method
 from noisegate.objectives import weighted_mean
 from noisegate.objectives.base import added_up
+from noisegate.runs.train import train
 from noisegate.training import distributed
 from noisegate.training.capture import Lane
 from noisegate.training.distributed import World
+from noisegate.training.phase import Phase, PhaseModule
 from noisegate.training.randomness import seeded
-from noisegate.training.run import train
 
 HERE = Path(__file__).parent
 RECIPE = {"epochs": 3, "batch_size": 20, "lr": 0.02}

@@ -8,13 +8,14 @@ import torch
 from torch import nn
 
 import noisegate as ng
+from noisegate._device import Reading
 from noisegate.data.loader import Rows
+from noisegate.evaluation import passes as passes_module
 from noisegate.evaluation.metrics import row_scores, summary, summary_of
+from noisegate.evaluation.passes import Passes, given_labels, predict, read_given
 from noisegate.networks.prepare import Prepared
 from noisegate.training import capture, trainer
-from noisegate.training import job as job_module
-from noisegate.training.capture import Lane, Reading, compiled_networks, compiling_pays, on_host
-from noisegate.training.job import Passes, given_labels, predict, read_given
+from noisegate.training.capture import Lane, compiled_networks, compiling_pays, on_host
 from noisegate.training.randomness import RandomState
 from noisegate.training.trainer import PhaseRun, Program, make_program
 
@@ -40,7 +41,7 @@ def test_a_copy_of_a_tree_does_not_follow_the_original():
 
 @pytest.mark.parametrize("size", [7, 16, 39, 40, 1000])
 def test_a_pass_in_equal_batches_sees_every_row_once(data, job_for, monkeypatch, size):
-    monkeypatch.setattr(job_module, "pass_size", lambda rows: size)
+    monkeypatch.setattr(passes_module, "pass_size", lambda rows: size)
     rows = job_for(data).validation
     objective = ng.CrossEntropy(3)
     network = job_for(data).network(objective)
@@ -54,7 +55,7 @@ def test_a_pass_in_equal_batches_sees_every_row_once(data, job_for, monkeypatch,
 
 
 def test_streamed_rows_are_seen_as_resident_ones_are(data, monkeypatch):
-    monkeypatch.setattr(job_module, "pass_size", lambda rows: 9)
+    monkeypatch.setattr(passes_module, "pass_size", lambda rows: 9)
     objective = ng.CrossEntropy(3)
     network = nn.Linear(2, 3)
     resident, streamed = (Rows(data.validation.x, data.validation.y, CPU, resident=r) for r in (True, False))

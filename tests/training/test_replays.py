@@ -17,10 +17,12 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_map
 
 import noisegate as ng
-from noisegate.methods.base import Method, Phase
+from noisegate._device import Pending
+from noisegate.methods.base import Method
 from noisegate.methods.direct import Direct
 from noisegate.training import capture, trainer
-from noisegate.training.capture import Lane, Pending
+from noisegate.training.capture import Lane
+from noisegate.training.phase import Phase
 
 BENCHMARK = Path(__file__).parents[2] / "benchmarks" / "capture_check.py"
 

@@ -11,16 +11,16 @@ from torch import nn
 import noisegate as ng
 from noisegate.data.dataset import Dataset, Split
 from noisegate.errors import DivergedError, InputError
-from noisegate.methods.base import Phase
+from noisegate.evaluation.passes import given_labels
 from noisegate.methods.direct import Direct
 from noisegate.training import trainer
-from noisegate.training.job import given_labels
 from noisegate.training.optimizers import Optimizer
+from noisegate.training.phase import Phase
 from noisegate.training.trainer import PhaseRun, Training
 
 
 def run(method, job, **options):
-    training = Training(method, job, **options)
+    training = Training(method.phases, job, **options)
     epochs = list(training)
     return training, epochs
 
@@ -183,7 +183,7 @@ def test_runs_can_be_interleaved_in_one_thread(data, job_for, weights):
     alone = [
         weights(run(ng.methods.get(m), job_for(data, seed=s))[0].fitted) for m, s in (("ce", 0), ("ln", 1))
     ]
-    together = [Training(ng.methods.get(m), job_for(data, seed=s)) for m, s in (("ce", 0), ("ln", 1))]
+    together = [Training(ng.methods.get(m).phases, job_for(data, seed=s)) for m, s in (("ce", 0), ("ln", 1))]
     for pair in zip(*together, strict=True):
         assert len(pair) == 2
     # zip stops the second iterator at its last epoch: let both end.

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 import noisegate as ng
-from noisegate.methods.base import Phase, PhaseModule, Update
+from noisegate.training.phase import Phase, PhaseModule, Update
 from noisegate.training.trainer import PhaseRun
 
 

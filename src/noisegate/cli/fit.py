@@ -67,9 +67,9 @@ def run_here(asked: Fit) -> None:
     # Data first: reading a table is quick, importing torch is not, and most mistakes are in the data.
     data = load_data(asked)
     from noisegate import methods
+    from noisegate.runs.train import train
     from noisegate.training.distributed import world
     from noisegate.training.recipe import Recipe
-    from noisegate.training.run import train
 
     check_kinds(asked.params, methods.METHODS[asked.method].defaults, "--param")
     check_kinds({k: v for k, v in asked.recipe.items() if v is not None}, Recipe().to_dict(), "--recipe")
@@ -242,7 +242,7 @@ def _rows(data: Dataset, identity: dict[str, Any]) -> str:
     if data.validation is not None:
         counts["validation"] = len(data.validation)
     elif identity["data"]["validation"] is not None:  # the run has held them out
-        from noisegate.training.run import HELD_OUT
+        from noisegate.runs.run import HELD_OUT
 
         counts["validation"] = len(held_out_rows(len(data.train), HELD_OUT, identity["seed"])[0])
         counts["training"] -= counts["validation"]

@@ -28,8 +28,8 @@ def run(model: Path, data: str, *, out: Path | None, device: str = "auto", root:
     """Predict the rows of `data` and write them to `out`, or as CSV to standard output."""
     if out is not None:
         check_out(out)
+    from noisegate._device import resolve_device
     from noisegate.fitted import Fitted, read_description
-    from noisegate.training.run import resolve_device
 
     description = read_description(model)
     fitted = Fitted.load(model, device=resolve_device(device))

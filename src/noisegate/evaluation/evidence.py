@@ -8,12 +8,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from noisegate._device import Reading
 from noisegate.data.dataset import Dataset
 from noisegate.data.loader import Rows
 from noisegate.errors import InputError, UnknownNameError
 from noisegate.evaluation.metrics import row_scores, summary_of
-from noisegate.training.capture import Reading
-from noisegate.training.job import Passes, read_given
+from noisegate.evaluation.passes import Passes, read_given
 
 PARTS = ("test", "train", "validation")
 

@@ -6,9 +6,10 @@ A method joins by a file in this folder (or anywhere) that calls `register`.
 import importlib
 import pkgutil
 
-from noisegate.methods.base import Batch, Method, Phase, PhaseModule, Update
+from noisegate.methods.base import Method
 from noisegate.methods.direct import Direct, Plain
 from noisegate.methods.registry import METHODS, MethodEntry, get, register, register_objective
+from noisegate.training.phase import Batch, Phase, PhaseModule, Update
 
 for _module in pkgutil.iter_modules(__path__):
     importlib.import_module(f"{__name__}.{_module.name}")

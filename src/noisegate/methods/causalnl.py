@@ -11,10 +11,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from noisegate.data.augment import centre_crop
 from noisegate.errors import InputError
 from noisegate.fitted import Fitted
-from noisegate.methods.base import Batch, Method, Phase, PhaseModule, Phases, Update, later
+from noisegate.methods.base import Method, later
 from noisegate.methods.co_teaching import kept_share, smallest
 from noisegate.methods.estimation import ESTIMATE, check_choice, check_count, check_number, noise_rate
 from noisegate.methods.registry import register
@@ -28,9 +27,10 @@ from noisegate.networks.causal import (
     every_label,
     gaussian_kl,
 )
-from noisegate.networks.prepare import Prepared
+from noisegate.networks.prepare import Prepared, centre_crop
 from noisegate.objectives import CrossEntropy, Objective, total_weight, weighted_mean
 from noisegate.training.job import Job
+from noisegate.training.phase import Batch, Phase, PhaseModule, Phases, Update
 
 #: The weights of reconstruction, label, prior and KL: of appendix B; equation 6 has none; the code's KL has no 1/2.
 WEIGHTS = {"paper": (0.1, 0.1, 1e-5, 0.01), "elbo": (1.0, 1.0, 1.0, 1.0), "code": (0.1, 0.1, 1e-5, 0.02)}

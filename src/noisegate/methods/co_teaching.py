@@ -10,11 +10,12 @@ import torch
 from torch import Tensor, nn
 
 from noisegate.fitted import Fitted
-from noisegate.methods.base import Batch, Method, Phase, PhaseModule, Phases, build_objective
+from noisegate.methods.base import Method, build_objective
 from noisegate.methods.estimation import ESTIMATE, check_choice, check_count, noise_rate
 from noisegate.methods.registry import register
 from noisegate.objectives import Objective, weighted_mean
 from noisegate.training.job import Job
+from noisegate.training.phase import Batch, Phase, PhaseModule, Phases
 
 #: Objectives whose cost of a label is low exactly where the label is likely, and never below zero.
 SMALL_LOSS_OBJECTIVES = (

@@ -8,11 +8,12 @@ import torch
 from torch import Tensor, nn
 
 from noisegate.fitted import Fitted
-from noisegate.methods.base import Batch, Method, Phase, PhaseModule, Phases, build_objective
+from noisegate.methods.base import Method, build_objective
 from noisegate.methods.estimation import check_count
 from noisegate.methods.registry import register
 from noisegate.objectives import Objective, weighted_mean
 from noisegate.training.job import Job
+from noisegate.training.phase import Batch, Phase, PhaseModule, Phases
 
 
 class Disagreeing(PhaseModule):

@@ -10,9 +10,10 @@ from torch import Tensor, nn
 
 from noisegate.errors import InputError, UnknownNameError
 from noisegate.fitted import Fitted
-from noisegate.methods.base import Batch, Method, Phase, PhaseModule, Phases
+from noisegate.methods.base import Method
 from noisegate.objectives import Objective, objective_parameters, weighted_mean
 from noisegate.training.job import Job
+from noisegate.training.phase import Batch, Phase, PhaseModule, Phases
 
 
 class Direct(PhaseModule):

@@ -10,12 +10,13 @@ from torch import Tensor, nn
 
 from noisegate.errors import InputError, UnknownNameError
 from noisegate.fitted import Fitted
-from noisegate.methods.base import Batch, Method, Phase, PhaseModule, Phases
+from noisegate.methods.base import Method
 from noisegate.methods.direct import Direct
 from noisegate.methods.named import symmetric_transition
 from noisegate.methods.registry import register
 from noisegate.objectives import CrossEntropy, ForwardCorrection, LabelSmoothing, Objective, weighted_mean
 from noisegate.training.job import Job
+from noisegate.training.phase import Batch, Phase, PhaseModule, Phases
 
 KINDS = ("ce", "ls", "fc")
 

@@ -11,12 +11,13 @@ from torch import Tensor, nn
 
 from noisegate.errors import InputError
 from noisegate.fitted import Fitted
-from noisegate.methods.base import Batch, Method, Phase, PhaseModule, Phases
+from noisegate.methods.base import Method
 from noisegate.methods.mixup import symmetric_beta
 from noisegate.methods.registry import register
 from noisegate.networks.prepare import Prepared
 from noisegate.objectives import CrossEntropy, Objective, weighted_mean
 from noisegate.training.job import Job
+from noisegate.training.phase import Batch, Phase, PhaseModule, Phases
 from noisegate.training.recipe import Recipe
 
 #: The paper's warm-up for CIFAR-10; a short recipe gives a third of itself.

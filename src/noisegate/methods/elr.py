@@ -10,10 +10,11 @@ from torch import Tensor, nn
 
 from noisegate.errors import InputError
 from noisegate.fitted import Fitted
-from noisegate.methods.base import Batch, Method, Phase, PhaseModule, Phases
+from noisegate.methods.base import Method
 from noisegate.methods.registry import register
 from noisegate.objectives import CrossEntropy, Objective, weighted_mean
 from noisegate.training.job import Job
+from noisegate.training.phase import Batch, Phase, PhaseModule, Phases
 
 #: Probabilities are kept this far from 0 and 1, as in the authors' code, so that log(1 - <p, t>) stays finite.
 MARGIN = 1e-4

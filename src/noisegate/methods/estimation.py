@@ -16,13 +16,14 @@ from torch import Tensor, nn
 
 from noisegate.data.loader import Rows
 from noisegate.errors import InputError, is_real
-from noisegate.methods.base import History, Phase
+from noisegate.evaluation.passes import predict
 from noisegate.methods.direct import Direct
 from noisegate.noise.transition import estimate_noise_rate, estimate_transition
 from noisegate.objectives import CrossEntropy, Objective
 from noisegate.objectives.smearing import MatrixLike
 from noisegate.objectives.smearing import transition_matrix as checked_transition
-from noisegate.training.job import Job, predict
+from noisegate.training.job import Job
+from noisegate.training.phase import History, Phase
 from noisegate.training.recipe import Recipe
 
 Found = TypeVar("Found")

@@ -8,12 +8,13 @@ import torch
 from torch import Tensor, nn
 
 from noisegate.fitted import Fitted
-from noisegate.methods.base import Batch, Method, Phase, PhaseModule, Phases
+from noisegate.methods.base import Method
 from noisegate.methods.co_teaching import small_loss_objective
 from noisegate.methods.estimation import ESTIMATE, check_count, check_number, noise_rate
 from noisegate.methods.registry import register
 from noisegate.objectives import Objective, weighted_mean
 from noisegate.training.job import Job
+from noisegate.training.phase import Batch, Phase, PhaseModule, Phases
 
 
 def quantile(values: Tensor, q: float, weight: Tensor) -> Tensor:

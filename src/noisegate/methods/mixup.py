@@ -10,11 +10,12 @@ from torch import Tensor
 
 from noisegate.errors import InputError
 from noisegate.fitted import Fitted
-from noisegate.methods.base import Batch, Method, Phase, PhaseModule, Phases, build_objective
+from noisegate.methods.base import Method, build_objective
 from noisegate.methods.registry import register
 from noisegate.networks.prepare import Prepared
 from noisegate.objectives import Objective, weighted_mean
 from noisegate.training.job import Job
+from noisegate.training.phase import Batch, Phase, PhaseModule, Phases
 
 
 def symmetric_beta(alpha: float, like: Tensor) -> Tensor:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from noisegate.errors import InputError
 from noisegate.fitted import Fitted
-from noisegate.methods.base import Method, Phase, Phases, build_objective
+from noisegate.methods.base import Method, build_objective
 from noisegate.methods.direct import Direct
 from noisegate.methods.registry import register, register_objective
 from noisegate.objectives import (
@@ -26,6 +26,7 @@ from noisegate.objectives import (
     NoiseAgainstNoise,
 )
 from noisegate.training.job import Job
+from noisegate.training.phase import Phase, Phases
 
 
 def symmetric_transition(n_classes: int, alpha: float) -> Tensor:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from noisegate.fitted import Fitted
-from noisegate.methods.base import Batch, Method, Phase, PhaseModule, Phases
+from noisegate.methods.base import Method
 from noisegate.methods.direct import Direct
 from noisegate.methods.estimation import (
     ESTIMATE,
@@ -33,6 +33,7 @@ from noisegate.objectives import (
 )
 from noisegate.objectives.smearing import MatrixLike, mix
 from noisegate.training.job import Job
+from noisegate.training.phase import Batch, Phase, PhaseModule, Phases
 
 #: Epochs of the first stage of t-revision in the paper.
 REVISION_WARMUP = 20

@@ -7,8 +7,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from noisegate.data.augment import centre_crop
-
 
 class Prepared(nn.Module):
     """A network behind its input preparation: raw pixels or features in, outputs out.
@@ -56,3 +54,9 @@ class Prepared(nn.Module):
         elif x.dtype != torch.float64:
             x = x.to(dtype)
         return ((x - self.mean.to(x.dtype)) / self.std.to(x.dtype)).to(dtype)
+
+
+def centre_crop(images: Tensor, size: tuple[int, int]) -> Tensor:
+    """The middle `size` of `(B, C, H, W)`; the images themselves where they are not larger."""
+    top, left = ((have - want) // 2 for have, want in zip(images.shape[2:], size, strict=True))
+    return images[:, :, max(0, top) :, max(0, left) :][:, :, : size[0], : size[1]]

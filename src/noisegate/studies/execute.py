@@ -26,7 +26,7 @@ from noisegate.studies.study import FORMAT, RunSettings, signature_accepts
 
 if TYPE_CHECKING:
     from noisegate.fitted import Fitted
-    from noisegate.training.run import Run
+    from noisegate.runs.run import Run
     from noisegate.training.trainer import Epoch
 
 PROGRESS_SECONDS = 1.0
@@ -114,9 +114,10 @@ def make_run(
 ) -> Run:
     """The run that settings stand for, ready to train; its data are loaded unless they are handed over."""
     from noisegate import methods
+    from noisegate._device import resolve_device
+    from noisegate.runs.run import Run
     from noisegate.training.capture import compiling_pays
     from noisegate.training.recipe import Recipe
-    from noisegate.training.run import Run, resolve_device
 
     data = load_data(settings, root) if data is None else data
     params = dict(settings.params)

@@ -14,7 +14,7 @@ def reset_peak(device: str) -> None:
     """Begin to measure anew."""
     import torch
 
-    from noisegate.training.run import resolve_device
+    from noisegate._device import resolve_device
 
     found = resolve_device(device)
     if found.type == "cuda":
@@ -28,7 +28,7 @@ def peak(device: str) -> int:
     """Bytes since `reset_peak`: of the GPU for runs there, else of the process."""
     import torch
 
-    from noisegate.training.run import resolve_device
+    from noisegate._device import resolve_device
 
     found = resolve_device(device)
     if found.type == "cuda":

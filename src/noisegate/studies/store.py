@@ -131,7 +131,7 @@ class Store:
 
     def arrays(self, run: RunSettings | str) -> dict[str, npt.NDArray[Any]]:
         """What the probes of a run measured; empty where it had none."""
-        from noisegate.training.checkpoint import load_tree
+        from noisegate._io.trees import load_tree
 
         path = self.path(run) / "arrays.safetensors"
         if not path.exists():
@@ -182,7 +182,7 @@ class Store:
         if arrays:
             import torch
 
-            from noisegate.training.checkpoint import save_tree
+            from noisegate._io.trees import save_tree
 
             tensors = {name: torch.from_numpy(np.ascontiguousarray(v)) for name, v in arrays.items()}
             save_tree(folder / "arrays.safetensors", tensors)

@@ -12,7 +12,7 @@ import gc
 import importlib.util
 import logging
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -38,62 +38,6 @@ log = logging.getLogger("noisegate")
 
 class CaptureError(RuntimeError):
     """A step cannot be captured; the message says why."""
-
-
-class Pending:
-    """Work that a GPU was given; nothing here makes the host wait unless it asks to."""
-
-    def __init__(self, device: torch.device) -> None:
-        self._event: torch.cuda.Event | None = None
-        if device.type == "cuda":
-            self._event = torch.cuda.Event()
-            self._event.record()
-
-    @property
-    def ready(self) -> bool:
-        """Whether it is done."""
-        return self._event is None or self._event.query()
-
-    def wait(self) -> None:
-        """Return when it is done."""
-        if self._event is not None:
-            self._event.synchronize()
-
-
-class Reading(Pending):
-    """Numbers on their way from the device: one transfer for all of them.
-
-    Parameters
-    ----------
-    names : sequence of str
-    vector : float64 tensor (len(names),)
-    """
-
-    def __init__(self, names: Sequence[str], vector: Tensor) -> None:
-        self.names = tuple(names)
-        if vector.is_cuda:
-            self._host = torch.empty(vector.shape, dtype=vector.dtype, pin_memory=True)
-            self._host.copy_(vector, non_blocking=True)
-        else:
-            self._host = vector
-        super().__init__(vector.device)
-
-    @classmethod
-    def of(cls, numbers: Mapping[str, Tensor], device: torch.device) -> Reading:
-        """Of 0-d tensors by name."""
-        return cls(tuple(numbers), packed(numbers, device))
-
-    def read(self) -> dict[str, float]:
-        """The numbers; waits for them."""
-        self.wait()
-        return dict(zip(self.names, self._host.tolist(), strict=True))
-
-
-def packed(numbers: Mapping[str, Tensor], device: torch.device) -> Tensor:
-    """0-d tensors of any type as one float64 vector."""
-    if not numbers:
-        return torch.zeros(0, dtype=torch.float64, device=device)
-    return torch.stack([number.double() for number in numbers.values()])
 
 
 class Lane:

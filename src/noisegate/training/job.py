@@ -6,8 +6,7 @@ import contextlib
 import math
 import re
 import weakref
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable
 
 import numpy as np
 import numpy.typing as npt
@@ -15,12 +14,13 @@ import torch
 from torch import Tensor, nn
 
 from noisegate import networks
-from noisegate.data.augment import random_crop, random_flip
-from noisegate.data.dataset import Inputs
+from noisegate.data.dataset import Dataset, Inputs
 from noisegate.data.loader import Rows, fetch
 from noisegate.errors import InputError
+from noisegate.evaluation.passes import predict
 from noisegate.networks.prepare import Prepared
 from noisegate.objectives import Objective
+from noisegate.training.augment import random_crop, random_flip
 from noisegate.training.recipe import Recipe
 
 NetworkSpec = str | Callable[[tuple[int, ...], int], nn.Module]
@@ -195,154 +195,16 @@ def _moments(
     return mean + origin.reshape(mean.shape), np.sqrt(squares / count)
 
 
-@torch.no_grad()
-def predict(
-    network: nn.Module,
-    objective: Objective,
-    rows: Rows,
-    *,
-    read: Callable[[Tensor], Tensor] | None = None,
-    batch_size: int | None = None,
-) -> Tensor:
-    """Probabilities `(N, K)` of the clean class, or what `read` makes of the outputs, in evaluation mode."""
-    modes = [module.training for module in (network, objective)]
-    network.eval()
-    objective.eval()
-    size = batch_size or (4096 if len(rows.shape) == 1 else 512)
-    read = read or objective.probs
-    try:
-        return torch.cat([read(network(x)) for x in rows.inputs(size)])
-    finally:
-        for module, mode in zip((network, objective), modes, strict=True):
-            module.train(mode)
-
-
-# Looks at rows once an epoch: passes whose every batch is alike, so that a GPU captures one and replays it.
-
-Read = Callable[[Any, Tensor, Tensor], Tensor]
-
-
-class Pass:
-    """One look of a network at all rows: what `read` makes of the outputs, `(N, columns)`.
-
-    Batches are of one size, the last one filled up with its last row. `batch` is capture-safe for resident rows.
-
-    Parameters
-    ----------
-    network, objective
-    rows : Rows
-    read : function (objective, outputs, index) -> tensor (B, columns)
-    """
-
-    def __init__(self, network: nn.Module, objective: Any, rows: Rows, read: Read) -> None:
-        self.network, self.objective, self.rows, self.read = network, objective, rows, read
-        self.count = max(1, math.ceil(len(rows) / pass_size(rows)))
-        self.size = math.ceil(len(rows) / self.count)
-        self.replay: Callable[[], None] | None = None
-        self._offsets = torch.arange(self.size, device=rows.device)
-        self._place = torch.zeros((), dtype=torch.int64, device=rows.device)
-        self._out: Tensor | None = None
-
-    @torch.no_grad()
-    def batch(self) -> None:
-        """One batch of resident rows, the next one."""
-        index = (self._place * self.size + self._offsets).clamp_max(len(self.rows) - 1)
-        values = self.read(self.objective, self.network(self.rows.gather(index)), index)
-        if self._out is None:
-            self._out = values.new_zeros(self.count, *values.shape)
-        self._out.index_copy_(0, self._place.view(1), values.unsqueeze(0))
-        self._place.add_(1)
-
-    def rewind(self) -> None:
-        """Go back to the first batch."""
-        self._place.zero_()
-
-    @torch.no_grad()
-    def run(self) -> None:
-        """Look at all rows."""
-        if self.rows.resident:
-            self.rewind()
-            for _ in range(self.count):
-                (self.replay or self.batch)()
-            return
-        order = torch.arange(len(self.rows))
-        parts = self.rows.batches(order, self.size)
-        self._out = torch.cat([self.read(self.objective, self.network(x), i) for i, x in parts])[None]
-
-    @property
-    def values(self) -> Tensor:
-        """What the last run saw, `(N, columns)`."""
-        if self._out is None:
-            raise InputError("a pass has no values before it has run")
-        return self._out.flatten(0, 1)[: len(self.rows)]
-
-
-def pass_size(rows: Rows) -> int:
-    """Rows in a batch of a pass: a GPU takes as many as keep it busy."""
-    if rows.device.type == "cuda":
-        return max(128, min(4096, 2**22 // max(1, math.prod(rows.shape))))
-    return 4096 if len(rows.shape) == 1 else 512
-
-
-class Passes:
-    """The passes that somebody asks for by name, kept for the next time.
-
-    Parameters
-    ----------
-    network, objective
-    mode : {"run", "once", "stored"}
-        What asking does: it runs the pass; it runs a single batch, to see that it works; it hands out what the last
-        run has left.
-    """
-
-    def __init__(self, network: nn.Module, objective: Any, mode: str = "run") -> None:
-        self.network, self.objective, self.mode = network, objective, mode
-        self.named: dict[str, Pass] = {}
-
-    def __call__(self, name: str, rows: Rows, read: Read) -> Tensor:
-        if name not in self.named:
-            self.named[name] = Pass(self.network, self.objective, rows, read)
-        found = self.named[name]
-        if self.mode == "run":
-            found.run()
-        elif self.mode == "once":
-            found.rewind()
-            found.batch()
-        return found.values
-
-    @contextlib.contextmanager
-    def evaluating(self) -> Iterator[None]:
-        """Inside, network and objective are in evaluation mode."""
-        modes = [module.training for module in (self.network, self.objective)]
-        self.network.eval()
-        self.objective.eval()
-        try:
-            with torch.no_grad():
-                yield
-        finally:
-            for module, mode in zip((self.network, self.objective), modes, strict=True):
-                module.train(mode)
-
-
-def read_given(y: Tensor) -> Read:
-    """Columns: is the clean-class prediction the given label; the log-likelihood of the given label."""
-
-    def read(objective: Any, outputs: Tensor, index: Tensor) -> Tensor:
-        labels, clean = y[index], objective.log_probs(outputs)
-        observed = objective.observed_log_probs(outputs).gather(1, labels.unsqueeze(1)).squeeze(1)
-        observed = observed.clamp_min(math.log(torch.finfo(observed.dtype).tiny))
-        columns = [clean.argmax(1) == labels, observed]
-        # A map has a label a pixel: its mean counts.
-        return torch.stack(
-            [c.double() if c.dim() == 1 else c.double().flatten(1).mean(1) for c in columns], 1
-        )
-
-    return read
-
-
-def given_labels(network: nn.Module, objective: Any, rows: Rows, y: Tensor) -> dict[str, float]:
-    """Accuracy of the clean-class prediction against given labels, and their mean log-likelihood."""
-    passes = Passes(network, objective)
-    with passes.evaluating():
-        values = passes("given", rows, read_given(y)).mean(0)
-    return dict(zip(("accuracy", "log_likelihood"), values.tolist(), strict=True))
+def make_job(
+    data: Dataset,
+    network: NetworkSpec,
+    recipe: Recipe,
+    seed: int,
+    device: torch.device,
+    sample_weight: npt.ArrayLike | None = None,
+) -> Job:
+    """Rows on their device: inputs and observed labels only."""
+    train = Rows(data.train.x, data.train.y, device, weight=sample_weight)
+    held = data.validation
+    validation = None if held is None else Rows(held.x, held.y, device)
+    return Job(train, validation, data.n_classes, network, recipe, seed, device)

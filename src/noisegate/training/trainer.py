@@ -17,9 +17,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
 
+from noisegate._device import Pending, Reading, packed
 from noisegate.errors import DivergedError, InputError, first_line
+from noisegate.evaluation.passes import Passes, read_given
 from noisegate.fitted import Fitted
-from noisegate.methods.base import Batch, History, Method, Phase, PhaseModule, Update
 from noisegate.networks.layout import channels_last_
 from noisegate.training import distributed
 from noisegate.training.capture import (
@@ -27,19 +28,17 @@ from noisegate.training.capture import (
     CaptureError,
     Graph,
     Lane,
-    Pending,
-    Reading,
     captured_step,
     compiled_networks,
     log,
     no_waiting,
     on_host,
-    packed,
 )
 from noisegate.training.checkpoint import RunFolder
-from noisegate.training.job import Job, Passes, read_given
+from noisegate.training.job import Job
 from noisegate.training.memory import memory_kept
 from noisegate.training.optimizers import Optimizer, build_optimizer
+from noisegate.training.phase import Batch, History, Phase, PhaseModule, Phases, Update
 
 CHECKPOINT_SECONDS = 30.0
 #: Steps that one run is given before the next one's turn comes, and such slices that a GPU has before it at most:
@@ -707,7 +706,8 @@ class Training:
 
     Parameters
     ----------
-    method : Method
+    phases : function (job) -> generator of phases
+        A method's `phases`.
     job : Job
     folder : RunFolder, optional
         Where checkpoints go and are resumed from.
@@ -723,7 +723,7 @@ class Training:
 
     def __init__(
         self,
-        method: Method,
+        phases: Callable[[Job], Phases],
         job: Job,
         *,
         folder: RunFolder | None = None,
@@ -731,7 +731,7 @@ class Training:
         evaluate_every: int = 1,
         execution: str = "auto",
     ) -> None:
-        self.method, self.job, self.folder = method, job, folder
+        self.phases, self.job, self.folder = phases, job, folder
         self.evidence, self.evaluate_every = evidence, evaluate_every
         self.lane = Lane(job.device, execution)
         self.histories: list[History] = []
@@ -758,7 +758,7 @@ class Training:
         self.lane.open()
         if self.lane.stream is None:
             self._held.enter_context(memory_kept())
-        phases = self.method.phases(self.job)
+        phases = self.phases(self.job)
         result: Any = None
         number = 0
         while True:

@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from noisegate._io.trees import load_tree
 from noisegate.errors import InputError
 from noisegate.studies import papers, runner
 from noisegate.studies.engines import Context, build
@@ -23,7 +24,6 @@ from noisegate.studies.execute import execute
 from noisegate.studies.results import Results
 from noisegate.studies.store import Store
 from noisegate.studies.study import Cell, RunSettings, Study
-from noisegate.training.checkpoint import load_tree
 
 MOONS = RunSettings(
     data={"name": "moons", "n": 80, "n_test": 40},

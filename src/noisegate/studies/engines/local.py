@@ -14,12 +14,12 @@ from multiprocessing.connection import Connection, wait
 
 from noisegate._io.processes import how_it_ended, no_interrupt
 from noisegate.errors import InputError, NoisegateError, UnknownNameError
+from noisegate.runs.run import Run
 from noisegate.studies import memory
 from noisegate.studies.engines.base import Context, Engine
 from noisegate.studies.execute import Event, Execution, describe_epoch, events, failed
 from noisegate.studies.store import Store
 from noisegate.studies.study import RunSettings
-from noisegate.training.run import Run
 from noisegate.training.trainer import Epoch
 
 #: Main memory that a run of usual size with its process takes.
@@ -69,7 +69,8 @@ class LocalEngine(Engine):
         return self._fits[kind]
 
     def hardware(self, context: Context) -> str | None:
-        from noisegate.training.run import hardware_name, resolve_device
+        from noisegate._device import resolve_device
+        from noisegate.runs.identity import hardware_name
 
         return hardware_name(resolve_device(context.device))
 
@@ -99,15 +100,15 @@ def representatives(todo: Sequence[RunSettings]) -> dict[str, RunSettings]:
 
 
 def _on_gpu(device: str) -> bool:
-    from noisegate.training.run import resolve_device
+    from noisegate._device import resolve_device
 
     return resolve_device(device).type == "cuda"
 
 
 def _fitting(settings: RunSettings, context: Context) -> int:
     """How many runs like this one the GPU's memory takes; 1 where that cannot be found out."""
+    from noisegate.runs.side_by_side import how_many_fit
     from noisegate.studies.execute import make_run
-    from noisegate.training.side_by_side import how_many_fit
 
     try:
         return how_many_fit(lambda: make_run(settings, context.device, context.root), most=SIDE_BY_SIDE)
@@ -130,7 +131,7 @@ class _SideBySide:
         self.said: deque[Event] = deque()
 
     def run(self, todo: Sequence[RunSettings]) -> Iterator[Event]:
-        from noisegate.training.side_by_side import side_by_side
+        from noisegate.runs.side_by_side import side_by_side
 
         makers = [functools.partial(self._make, number, settings) for number, settings in enumerate(todo)]
         told: dict[int, float] = {}

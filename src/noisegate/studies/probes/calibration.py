@@ -6,9 +6,9 @@ from noisegate.data.dataset import Dataset
 from noisegate.data.loader import Rows
 from noisegate.errors import MissingDataError
 from noisegate.evaluation.metrics import ece
+from noisegate.evaluation.passes import predict
 from noisegate.fitted import Fitted
 from noisegate.studies.probes.base import register
-from noisegate.training.job import predict
 
 
 @register("calibration")

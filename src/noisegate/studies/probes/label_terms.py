@@ -30,8 +30,8 @@ def label_terms(fitted: Fitted, data: Dataset) -> dict[str, npt.NDArray[Any]]:
     import torch
 
     from noisegate.data.loader import Rows
+    from noisegate.evaluation.passes import predict
     from noisegate.objectives import LogisticNormal
-    from noisegate.training.job import predict
 
     objective, wrong = fitted.objective, data.train.wrong
     if not isinstance(objective, LogisticNormal):

@@ -11,9 +11,9 @@ import torch
 from noisegate.data.dataset import Dataset
 from noisegate.data.loader import Rows
 from noisegate.errors import InputError, MissingDataError
+from noisegate.evaluation.passes import predict
 from noisegate.fitted import Fitted
 from noisegate.studies.probes.base import register
-from noisegate.training.job import predict
 
 Array = npt.NDArray[Any]
 

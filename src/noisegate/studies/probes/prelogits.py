@@ -13,10 +13,10 @@ from torch import Tensor
 from noisegate.data.dataset import Dataset
 from noisegate.data.loader import Rows
 from noisegate.errors import InputError, MissingDataError
+from noisegate.evaluation.passes import predict
 from noisegate.fitted import Fitted
 from noisegate.networks import find_head
 from noisegate.studies.probes.base import register
-from noisegate.training.job import predict
 
 Array = npt.NDArray[Any]
 

@@ -2,7 +2,7 @@ import io
 import sys
 
 import noisegate as ng
-from noisegate.training.progress import progress_bar
+from noisegate.runs.progress import progress_bar
 from noisegate.training.trainer import Epoch
 
 

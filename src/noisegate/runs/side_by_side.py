@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 import torch
 
+from noisegate._device import Pending
 from noisegate.errors import InputError
-from noisegate.training.capture import Pending
-from noisegate.training.run import Run
+from noisegate.runs.run import Run
 from noisegate.training.trainer import Epoch
 
 #: Seconds between two looks at GPUs that have work, when no run can go on.

@@ -1,7 +1,8 @@
 import numpy as np
 import torch
 
-from noisegate.data.augment import centre_crop, random_crop, random_flip
+from noisegate.networks.prepare import centre_crop
+from noisegate.training.augment import random_crop, random_flip
 
 
 def marked(n=64, size=6):

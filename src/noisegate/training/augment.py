@@ -29,9 +29,3 @@ def random_flip(images: Tensor) -> Tensor:
     """Mirror each image of `(B, C, H, W)` left to right with probability one half."""
     mirrored = torch.rand(images.shape[0], 1, 1, 1, device=images.device) < 0.5
     return torch.where(mirrored, images.flip(3), images)
-
-
-def centre_crop(images: Tensor, size: tuple[int, int]) -> Tensor:
-    """The middle `size` of `(B, C, H, W)`; the images themselves where they are not larger."""
-    top, left = ((have - want) // 2 for have, want in zip(images.shape[2:], size, strict=True))
-    return images[:, :, max(0, top) :, max(0, left) :][:, :, : size[0], : size[1]]

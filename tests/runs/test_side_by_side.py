@@ -10,10 +10,10 @@ import torch
 
 import noisegate as ng
 from noisegate.errors import BusyError, DivergedError, InputError, UnknownNameError
-from noisegate.methods.base import Phase
 from noisegate.methods.direct import Direct
-from noisegate.training.run import Run
-from noisegate.training.side_by_side import how_many_fit, side_by_side
+from noisegate.runs.run import Run
+from noisegate.runs.side_by_side import how_many_fit, side_by_side
+from noisegate.training.phase import Phase
 from noisegate.training.trainer import Epoch, PhaseRun
 
 RECIPE = {"epochs": 4, "batch_size": 10, "lr": 0.01}

@@ -12,11 +12,13 @@ import torch
 from torch import nn
 
 import noisegate as ng
+from noisegate._device import resolve_device
 from noisegate.data.dataset import Dataset, Split
 from noisegate.errors import InputError, OtherRunError, UnknownNameError
+from noisegate.runs.identity import input_hash
+from noisegate.runs.run import resolve_recipe
 from noisegate.training import distributed
 from noisegate.training.recipe import auto_recipe
-from noisegate.training.run import input_hash, resolve_device, resolve_recipe
 
 METHODS = sorted(ng.methods.METHODS)
 
@@ -300,10 +302,10 @@ def test_the_hash_of_inputs_is_that_of_their_numbers(monkeypatch):
     assert input_hash(x.copy(order="F")) == whole
     assert input_hash(np.ascontiguousarray(x[::-1])) != whole
     assert input_hash(x.view(np.int32)) != whole
-    monkeypatch.setattr("noisegate.training.run.BLOCK_BYTES", 100)
+    monkeypatch.setattr("noisegate.runs.identity.BLOCK_BYTES", 100)
     assert input_hash(x) == whole
     # Of very large ones some rows are taken, from the first to the last part.
-    monkeypatch.setattr("noisegate.training.run.HASHED_BYTES", 600)
+    monkeypatch.setattr("noisegate.runs.identity.HASHED_BYTES", 600)
     few = input_hash(x)
     assert few != whole
     x[96] += 1

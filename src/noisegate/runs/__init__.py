@@ -1,0 +1,1 @@
+"""Runs: where data, method, network, recipe and device come together."""

@@ -1,0 +1,81 @@
+"""How a run came about, and what makes two runs the same one."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import platform
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from noisegate._version import __version__
+from noisegate.data.dataset import Dataset, Inputs, Split
+from noisegate.methods.base import Method
+from noisegate.training import distributed
+from noisegate.training.job import Job
+
+#: How much of an array goes into the hash of a run's data, and how much of it at a time.
+HASHED_BYTES, BLOCK_BYTES = 2**30, 2**26
+
+
+def describe_run(
+    method: Method, job: Job, data: Dataset, sample_weight: npt.ArrayLike | None = None
+) -> dict[str, Any]:
+    """How a run came about; `identity` is what makes two runs the same one."""
+    network = job.network_name
+    name = network if isinstance(network, str) else getattr(network, "__qualname__", type(network).__name__)
+    identity = {
+        "noisegate": __version__,
+        "method": method.settings(),
+        "network": name,
+        "recipe": job.recipe.to_dict(),
+        "seed": job.seed,
+        "data": {
+            "name": data.name,
+            "train": fingerprint(data.train),
+            "validation": None if data.validation is None else fingerprint(data.validation),
+            "weights": None if sample_weight is None else hashed(np.asarray(sample_weight, dtype=np.float64)),
+            "noise": data.info.get("noise"),
+        },
+    }
+    versions = {"python": platform.python_version(), "torch": torch.__version__, "numpy": np.__version__}
+    described = {"identity": identity, "versions": versions, "hardware": hardware_name(job.device)}
+    if distributed.world().several:
+        described["processes"] = distributed.world().size
+    return json.loads(
+        json.dumps(described, default=lambda v: v.item() if isinstance(v, np.generic) else repr(v))
+    )
+
+
+def hardware_name(device: torch.device) -> str:
+    """What a device is called: the GPU's name, or the kind of processor."""
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else platform.machine()
+
+
+def fingerprint(split: Split) -> str:
+    """A hash of the observed labels and of the inputs, as far as `input_hash` goes."""
+    return hashed(split.y, repr((len(split), split.input_shape)), input_hash(split.x))
+
+
+def input_hash(x: Inputs) -> str:
+    """A hash of an array's type and numbers: all of them, or rows spread over it that make a gigabyte.
+
+    Of inputs that are read when needed it is what they say of themselves; nothing, if they say nothing.
+    """
+    if not isinstance(x, np.ndarray):
+        return x.fingerprint() if hasattr(x, "fingerprint") else ""
+    step = max(1, -(-x.nbytes // HASHED_BYTES))
+    rows = x[::step]
+    size = max(1, BLOCK_BYTES // max(1, rows.nbytes // max(1, len(rows))))
+    return hashed(str(x.dtype), *(rows[start : start + size] for start in range(0, len(rows), size)))
+
+
+def hashed(*parts: np.ndarray | str) -> str:
+    """A short hash of arrays and texts."""
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update(part.encode() if isinstance(part, str) else np.ascontiguousarray(part).data)
+    return digest.hexdigest()[:16]

@@ -1,0 +1,204 @@
+"""One run: what was asked for, checked and put together; then an epoch at a time."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from noisegate import methods
+from noisegate._device import Pending, resolve_device
+from noisegate.data.arrays import from_arrays
+from noisegate.data.dataset import Dataset, held_out_rows
+from noisegate.errors import InputError
+from noisegate.evaluation.evidence import CleanEvidence
+from noisegate.fitted import Fitted
+from noisegate.methods.base import Method
+from noisegate.objectives import Objective
+from noisegate.runs.identity import describe_run
+from noisegate.training import distributed
+from noisegate.training.checkpoint import RunFolder
+from noisegate.training.job import Job, NetworkSpec, make_job
+from noisegate.training.recipe import Recipe, auto_recipe
+from noisegate.training.trainer import Epoch, Training, precision
+
+HELD_OUT = 0.1
+
+
+class Run:
+    """One run of `train`, an epoch at a time: iterate over it inside `with`, then read `fitted`.
+
+    The parameters are those of `train`. Everything is checked and loaded when it is made; nothing is trained
+    before the first epoch is asked for, so that several runs can be made first and advanced in turns.
+
+    Attributes
+    ----------
+    method : Method
+    data : Dataset
+        With the noisy validation rows that were held out, if they were.
+    record : dict
+        How the run came about: `identity`, `versions`, `hardware`.
+    seconds : float
+        What it has taken so far; of runs side by side each one's share of the time.
+    """
+
+    def __init__(
+        self,
+        data: Dataset | tuple[npt.ArrayLike, npt.ArrayLike],
+        method: str | Method | Objective | type[Objective] = "ln",
+        network: NetworkSpec = "auto",
+        recipe: Recipe | Mapping[str, Any] | None = None,
+        seed: int = 0,
+        device: str | torch.device = "auto",
+        *,
+        sample_weight: npt.ArrayLike | None = None,
+        folder: str | Path | None = None,
+        evaluate_every: int = 1,
+        evidence: Sequence[str] = ("test", "train"),
+        execution: str = "auto",
+    ) -> None:
+        if not isinstance(data, Dataset):
+            if not isinstance(data, tuple | list) or len(data) != 2:
+                raise InputError(
+                    f"data must be a Dataset or a pair (x, y), got {type(data).__name__}; "
+                    "ng.data.load(...) makes one of a name, a file, a data frame or a torch dataset"
+                )
+            data = from_arrays(*data)
+        self.method = methods.get(method)
+        why = self.method.why_one_process() if distributed.world().several else None
+        if why is not None:
+            raise InputError(f"a run on several processes cannot do {why}; train it in one process")
+        ready = resolve_recipe(recipe, len(data.train), data.input_shape)
+        if data.validation is None and (ready.needs_validation or self.method.needs_validation):
+            if sample_weight is not None:
+                weights = np.asarray(sample_weight)
+                if weights.shape != (len(data.train),):
+                    raise InputError(
+                        f"sample_weight must have one number a row, ({len(data.train)},), got {weights.shape}"
+                    )
+                _, kept = held_out_rows(len(data.train), HELD_OUT, seed)
+                sample_weight = weights[kept]
+            data = data.hold_out(HELD_OUT, seed)
+        check_labels(data)
+        self.data = data
+        job = make_job(data, network, ready, seed, resolve_device(device), sample_weight)
+        self._evidence = CleanEvidence(data, job.train, job.validation, parts=evidence)
+        self.record = describe_run(self.method, job, data, sample_weight)
+        self._training = Training(
+            self.method.phases,
+            job,
+            evidence=self._evidence,
+            evaluate_every=evaluate_every,
+            execution=execution,
+        )
+        # Last, so that whatever is wrong is said before the folder is locked.
+        self._folder = self._training.folder = self._open(folder, job)
+        self.seconds = 0.0
+        self._fitted: Fitted | None = None
+
+    def _open(self, folder: str | Path | None, job: Job) -> RunFolder | None:
+        if folder is None:
+            return None
+        identity = self.record["identity"] | {"layers": job.layers()}
+        # Of several processes one holds the lock and writes.
+        return distributed.on_first(lambda: RunFolder(folder, identity))
+
+    def __enter__(self) -> Run:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        try:
+            self._training.close()
+        finally:
+            if self._folder is not None:
+                self._folder.close()
+
+    def __iter__(self) -> Iterator[Epoch]:
+        slices = self.slices()
+        while True:
+            started = time.perf_counter()
+            try:
+                item = next(slices)
+                if isinstance(item, Pending):
+                    item.wait()
+            except StopIteration:
+                return
+            finally:
+                self.seconds += time.perf_counter() - started
+            if isinstance(item, Epoch):
+                yield item
+
+    def slices(self) -> Iterator[Epoch | Pending | None]:
+        """The run in pieces, for those who advance several (`noisegate.runs.side_by_side`).
+
+        After each piece it says what came of it: an epoch's numbers; None, if the GPU was given some work and there
+        is more; or what it waits for, and should not be asked again before that is ready. Who advances it adds to
+        `seconds`.
+        """
+        yield from self._training.slices()
+        fitted, lane = self._training.fitted, self._training.lane
+        if fitted is None:
+            raise InputError(f"{type(self.method).__name__}.phases() must return a Fitted")
+        fitted.network.eval()
+        fitted.objective.eval()
+        with lane.active(), precision(self._training.job.recipe.precision):
+            reading = self._evidence.everything_on_device(fitted.network, fitted.objective)
+        while not reading.ready:
+            yield reading
+        lane.close()
+        fitted.history = self._training.histories
+        fitted.metrics = distributed.from_first(reading.read()) | {"seconds": self.seconds}
+        fitted.classes = self.data.label_values
+        fitted.record = self.record
+        self._fitted = fitted
+
+    @property
+    def device(self) -> torch.device:
+        """Where it trains."""
+        return self._training.job.device
+
+    @property
+    def fitted(self) -> Fitted:
+        """The classifier, once the iteration is over."""
+        if self._fitted is None:
+            raise InputError("the run has not finished: iterate over it to the end first")
+        return self._fitted
+
+
+def resolve_recipe(
+    recipe: Recipe | Mapping[str, Any] | None, n_rows: int, input_shape: tuple[int, ...]
+) -> Recipe:
+    """The recipe itself, or the one for data of this size with some fields changed."""
+    if isinstance(recipe, Recipe):
+        return recipe
+    if recipe is not None and not isinstance(recipe, Mapping):
+        raise InputError(f"recipe must be a Recipe, a mapping of some of its fields, or None, got {recipe!r}")
+    automatic = auto_recipe(n_rows, input_shape)
+    # Processes take equal parts of a batch.
+    size = distributed.world().size
+    even = max(size, automatic.batch_size // size * size)
+    return automatic.replace(**({"batch_size": even} | dict(recipe or {})))
+
+
+def check_labels(data: Dataset) -> None:
+    """Refuse what nothing can be learnt from: no rows, one class, labels outside the classes, two shapes."""
+    for name, split in (("training", data.train), ("validation", data.validation), ("test", data.test)):
+        if split is None:
+            continue
+        if not len(split):
+            raise InputError(f"there are no {name} rows")
+        for labels in (split.y, split.clean):
+            if labels is not None and not (labels.min() >= 0 and labels.max() < data.n_classes):
+                found = f"{labels.min()}..{labels.max()}"
+                raise InputError(f"{name} labels must lie in 0..{data.n_classes - 1}, got {found}")
+        if split.input_shape != data.input_shape:
+            raise InputError(
+                f"{name} rows have the shape {split.input_shape}, training rows {data.input_shape}"
+            )
+    if data.n_classes < 2 or len(np.unique(data.train.y)) < 2:
+        raise InputError("the training labels have only one class; a classifier needs at least two")
