@@ -7,6 +7,7 @@ from noisegate import methods as methods
 from noisegate import networks as networks
 from noisegate import noise as noise
 from noisegate import objectives as objectives
+from noisegate import quality as quality
 from noisegate import studies as studies
 from noisegate import testing as testing
 from noisegate import training as training
@@ -25,6 +26,9 @@ from noisegate.objectives.smearing import BackwardCorrection as BackwardCorrecti
 from noisegate.objectives.smearing import ForwardCorrection as ForwardCorrection
 from noisegate.objectives.smearing import LabelSmearing as LabelSmearing
 from noisegate.objectives.smearing import LabelSmoothing as LabelSmoothing
+from noisegate.quality import calibrate as calibrate
+from noisegate.quality import find_label_issues as find_label_issues
+from noisegate.quality import label_quality as label_quality
 from noisegate.runs.train import train as train
 from noisegate.training.phase import Phase as Phase
 from noisegate.training.recipe import Recipe as Recipe

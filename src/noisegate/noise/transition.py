@@ -8,7 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from noisegate.errors import InputError, UnknownNameError
-from noisegate.noise.base import Labels, Matrix, check_labels
+from noisegate.noise.base import Matrix
+from noisegate.noise.confident import check_given, check_probs, confident_pairs, thresholds
 
 METHODS = ("anchor", "confident")
 
@@ -55,13 +56,12 @@ def estimate_transition(
     array([[0.8, 0.2],
            [0.1, 0.9]])
     """
-    p = _check_probs(probs)
     if method == "anchor":
-        return _anchor(p, percentile)
+        return _anchor(check_probs(probs).astype(np.float64, copy=False), percentile)
     if method == "confident":
         if y is None:
             raise InputError("method 'confident' needs the observed labels: estimate_transition(probs, y)")
-        joint = confident_joint(p, y)
+        joint = confident_joint(probs, y)
         mass = joint.sum(axis=0)
         t = joint.T / np.where(mass > 0, mass, 1.0)[:, None]
         empty = np.flatnonzero(mass == 0)
@@ -83,12 +83,14 @@ def confident_joint(probs: npt.ArrayLike, y: npt.ArrayLike) -> Matrix:
         Q[i, j] = P(observed i, clean j), as in the paper and in cleanlab: observed comes first. Row i sums to
         the share of observed label i.
     """
-    p = _check_probs(probs)
-    labels, k = check_labels(y, p.shape[1])
-    if len(labels) != len(p):
-        raise InputError(f"{len(p)} rows of probabilities but {len(labels)} labels")
-    counts = _confident_counts(p, labels, k)
-    observed = np.bincount(labels, minlength=k)
+    p = check_probs(probs, values=False)
+    labels = check_given(y, p)
+    k = p.shape[1]
+    threshold, observed = thresholds(p, labels)
+    pairs, number = confident_pairs(p, labels, threshold)
+    counts = np.zeros(k * k)
+    counts[pairs] = number
+    counts = counts.reshape(k, k)
     joint = counts / counts.sum(axis=1, keepdims=True) * observed[:, None]
     return joint / joint.sum()
 
@@ -125,37 +127,3 @@ def _anchor(p: Matrix, percentile: float | None) -> Matrix:
         # Partition instead of a sort: linear in N. Among equals the first row is taken.
         rows[i] = (column == np.partition(column, rank)[rank]).argmax()
     return p[rows] / p[rows].sum(axis=1, keepdims=True)
-
-
-def _confident_counts(p: Matrix, y: Labels, k: int) -> Labels:
-    """counts[i, j]: examples labelled i and confidently of class j; the diagonal is at least one."""
-    observed = np.bincount(y, minlength=k)
-    own = np.bincount(y, weights=p[np.arange(len(y)), y], minlength=k)
-    # A class nobody is labelled as gets a threshold nobody reaches; none lets a probability of 0 pass.
-    thresholds = np.where(observed > 0, own / np.maximum(observed, 1), np.inf).clip(min=2e-6)
-    # The slack keeps examples at the threshold but for rounding, as when all probabilities are equal.
-    confident = p >= thresholds - 1e-6
-    reached = confident.sum(axis=1)
-    # cleanlab's rule; the paper takes the most probable among the classes that are reached. They differ only
-    # where the most probable class is not reached and two others are.
-    guess = np.where(reached > 1, p.argmax(axis=1), confident.argmax(axis=1))
-    some = reached > 0
-    counts = np.bincount(y[some] * k + guess[some], minlength=k * k).reshape(k, k)
-    np.fill_diagonal(counts, counts.diagonal().clip(min=1))
-    return counts
-
-
-def _check_probs(probs: npt.ArrayLike) -> Matrix:
-    try:
-        p = np.asarray(probs, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise InputError(f"expected probabilities of shape (N, K), got {probs!r:.100}") from None
-    if p.ndim != 2 or not p.size:
-        raise InputError(f"expected probabilities of shape (N, K), got {p.shape}")
-    if not np.isfinite(p).all() or (p < 0).any():
-        raise InputError("probabilities must be finite and not negative; were these logits?")
-    off = np.abs(p.sum(axis=1) - 1.0)
-    if off.max() > 1e-2:
-        i = int(off.argmax())
-        raise InputError(f"each row of probabilities must sum to one, row {i} sums to {p[i].sum():.6g}")
-    return p
