@@ -61,6 +61,7 @@ class Scale(StrEnum):
     """The sizes a study has."""
 
     paper = "paper"
+    laptop = "laptop"
     smoke = "smoke"
 
 
@@ -71,7 +72,12 @@ class EngineName(StrEnum):
     ray = "ray"
 
 
-Size = Annotated[Scale, typer.Option(help="paper, or smoke: digits or moons, minutes.")]
+Size = Annotated[
+    Scale,
+    typer.Option(
+        help="paper; laptop: real data, reduced to two hours on two cores; smoke: digits or moons, minutes."
+    ),
+]
 Search = Annotated[
     bool,
     typer.Option(

@@ -20,7 +20,7 @@ from noisegate.studies.board import Board, clock
 from noisegate.studies.engines import Context, Engine
 from noisegate.studies.results import Results
 from noisegate.studies.store import Store
-from noisegate.studies.study import Study, slug
+from noisegate.studies.study import SCALES, Study, slug
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,7 +29,7 @@ class Choice:
 
     Attributes
     ----------
-    scale : {"paper", "smoke"}
+    scale : {"paper", "laptop", "smoke"}
     seeds : int or None
         Repetitions, where not the study's own number.
     rows, columns : tuple of str
@@ -65,7 +65,10 @@ def list_studies() -> None:
         for study in papers.studies().values()
     ]
     table(rows, ["study", "what it shows", "runs", "data"], numbers=[2])
-    say("noisegate study run NAME does one; --scale smoke is its size for a laptop.")
+    say(
+        "noisegate study run NAME does one at the size of the paper; --scale laptop is what two cores do of it in"
+    )
+    say("two hours, --scale smoke what shows in minutes that everything runs.")
 
 
 def _data_names(study: Study) -> str:
@@ -177,8 +180,12 @@ def _say_plan(results: Results, engine: Engine, context: Context) -> None:
 
 
 def report_folder(out: Path, name: str, choice: Choice) -> Path:
-    """Where the report of a study goes: smoke, searched and changed ones have folders of their own."""
-    parts = [name, *(["smoke"] if choice.scale == "smoke" else []), *(["search"] if choice.search else [])]
+    """Where the report of a study goes: smaller, searched and changed ones have folders of their own."""
+    parts = [
+        name,
+        *([choice.scale] if choice.scale != "paper" else []),
+        *(["search"] if choice.search else []),
+    ]
     if choice.changes:
         text = json.dumps(dict(choice.changes), sort_keys=True)
         parts += ["set", slug(text)[:48], hashlib.sha256(text.encode()).hexdigest()[:6]]
@@ -203,7 +210,7 @@ def report(
     folder = report_folder(out, name, plain)
     found = [path for path in stored if _is_of(path, name, plain)] or [folder / "choice.json"]
     if not found[0].exists():
-        others = [s for s in ("paper", "smoke") if report_folder(out, name, Choice(scale=s)).exists()]
+        others = [s for s in SCALES if report_folder(out, name, Choice(scale=s)).exists()]
         if others and scale not in others:
             raise InputError(
                 f"{out} has {name} at another size only: noisegate study report {name} --scale {others[0]}"
@@ -259,7 +266,7 @@ def _read_choice(path: Path) -> Choice:
 
 
 def _write(results: Results, choice: Choice, folder: Path, out: Path) -> None:
-    from noisegate.studies.report import terminal_table, write_report
+    from noisegate.studies.report import write_report
 
     write_report(
         results,
@@ -271,14 +278,28 @@ def _write(results: Results, choice: Choice, folder: Path, out: Path) -> None:
     _say_set_aside(results.store)
     if choice.changes:
         say(f"{results.study.name} with {', '.join(f'{k} = {v}' for k, v in choice.changes.items())}:")
-    if results.study.cells and results.study.table:
-        header, rows = terminal_table(results, paper=choice.scale == "paper")
-        table(rows, header)
-    if choice.scale == "smoke" and results.study.cells:
-        say(
-            f"smoke size, on {_data_names(results.study)}: it shows that everything runs, and is no reproduction"
-        )
+    _say_results(results, choice)
     say(f"report: {folder / 'report.html'}")
+
+
+def _say_results(results: Results, choice: Choice) -> None:
+    """The table; but of a smoke run no number, since somebody would take it for a result."""
+    from noisegate.studies.report import terminal_table
+
+    study = results.study
+    if not study.cells:
+        return
+    if choice.scale == "smoke":
+        say(
+            f"smoke size, on {_data_names(study)}: it shows that everything runs, and is no reproduction; "
+            "so its numbers are in the report alone"
+        )
+        return
+    if choice.scale == "laptop":
+        say(f"laptop size: {study.notes[0] if study.laptop.reduces else 'nothing is reduced'}")
+    if study.table:
+        header, rows = terminal_table(results, paper=True)
+        table(rows, header)
 
 
 def command(name: str, choice: Choice, out: Path | None = None) -> str:

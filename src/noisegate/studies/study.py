@@ -14,12 +14,15 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from noisegate.errors import InputError, UnknownNameError
+from noisegate.studies.laptop import Laptop
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Picture
 
     from noisegate.studies.results import Results
 
+#: The sizes of a study: the paper's; one that two cores do in two hours; one that only shows that everything runs.
+SCALES = ("paper", "laptop", "smoke")
 #: Part of every key: raised when the meaning of stored results changes.
 FORMAT = 1
 
@@ -228,7 +231,7 @@ class Figure:
 
 @dataclass(frozen=True, kw_only=True)
 class Smoke:
-    """The size that a laptop does in minutes: small data, a small network, few epochs.
+    """The size that is done in minutes and only shows that everything runs: small data and networks, few epochs.
 
     `data=None` keeps the study's own data, network and recipe but for the epochs (toy problems). `noise` is for
     data whose labels come wrong by themselves, which digits do not. `change` has the last word.
@@ -293,6 +296,7 @@ class Study:
         Where the protocol is our choice, or differs from the paper's words.
     figures : tuple of Figure
     smoke : Smoke
+    laptop : Laptop
     """
 
     name: str
@@ -308,6 +312,7 @@ class Study:
     notes: tuple[str, ...] = ()
     figures: tuple[Figure, ...] = ()
     smoke: Smoke = field(default_factory=Smoke)
+    laptop: Laptop = field(default_factory=Laptop)
     table: bool = True
 
     @property
@@ -330,11 +335,13 @@ class Study:
         return [cell.settings.replace(seed=seed) for seed in range(self.seeds)]
 
     def at_scale(self, scale: str) -> Study:
-        """The study itself ("paper"), or the size of a laptop ("smoke")."""
-        if scale not in ("paper", "smoke"):
-            raise UnknownNameError("scale", scale, ("paper", "smoke"))
+        """The study itself ("paper"), what two cores do of it in two hours ("laptop"), or in minutes ("smoke")."""
+        if scale not in SCALES:
+            raise UnknownNameError("scale", scale, SCALES)
         if scale == "paper":
             return self
+        if scale == "laptop":
+            return self.laptop.apply(self)
         small = self._each(self.smoke.apply)
         return dataclasses.replace(small, seeds=min(self.seeds, self.smoke.seeds))
 

@@ -18,6 +18,7 @@ from noisegate.studies.report.spreadsheet import runs_csv, table_csv
 from noisegate.studies.report.table import CellRuns, Entry, Table, all_runs, build_table, gather
 from noisegate.studies.report.words import terminal_table
 from noisegate.studies.results import Results
+from noisegate.studies.study import SCALES, Study
 
 __all__ = ["CellRuns", "Entry", "Report", "Table", "build_table", "gather", "terminal_table", "write_report"]
 
@@ -64,17 +65,18 @@ def write_report(
         For report.md, report.html, table.csv, runs.csv and figures/; each file is replaced atomically.
     changes : mapping, optional
         Settings that were changed in all runs.
-    scale : {"paper", "smoke"}
-        A smoke report says that it is no reproduction and has no differences to the paper.
+    scale : {"paper", "laptop", "smoke"}
+        A laptop report says what was reduced. A smoke report says that it is no reproduction and has no differences
+        to the paper.
     command : str, optional
         The command line that does the study.
     """
-    if scale not in ("paper", "smoke"):
-        raise UnknownNameError("scale", scale, ("paper", "smoke"))
+    if scale not in SCALES:
+        raise UnknownNameError("scale", scale, SCALES)
     target = Path(folder)
     if target.exists() and not target.is_dir():
         raise InputError(f"expected a folder for the report at {target}, found a file")
-    fallback = f"noisegate study run {results.study.name}" + (" --scale smoke" if scale == "smoke" else "")
+    fallback = f"noisegate study run {results.study.name}" + (f" --scale {scale}" if scale != "paper" else "")
     content = _content(results, dict(changes or {}), scale, command or fallback)
     written = save_figures(content.figures, target)
     if content.table is not None:
@@ -104,12 +106,12 @@ def _content(results: Results, changes: Mapping[str, Any], scale: str, command: 
         raise InputError(
             f"{results.store.folder} has no finished run of {study.name}{failed}; do the study first: {command}"
         )
-    table = build_table(study, cells, comparable=scale == "paper") if study.cells and study.table else None
+    table = build_table(study, cells, comparable=scale != "smoke") if study.cells and study.table else None
     return Content(
         results=results,
         cells=cells,
         table=table,
-        figures=draw_figures(results, mark="smoke size, no reproduction" if scale == "smoke" else ""),
+        figures=draw_figures(results, mark=_mark(study, scale)),
         searches=searched(results, cells),
         runs=stored,
         planned=len(planned),
@@ -117,6 +119,13 @@ def _content(results: Results, changes: Mapping[str, Any], scale: str, command: 
         changes=changes,
         command=command,
     )
+
+
+def _mark(study: Study, scale: str) -> str:
+    """What is written into figures of a smaller size."""
+    if scale == "laptop":
+        return "laptop size, reduced" if study.laptop.reduces else ""
+    return "smoke size, no reproduction" if scale == "smoke" else ""
 
 
 def _write(path: Path, content: str) -> Path:

@@ -70,8 +70,20 @@ class Content:
 
     @property
     def smoke(self) -> bool:
-        """Whether this is the size of a laptop; what needs no training has one size."""
+        """Whether this only shows that everything runs; what needs no training has one size."""
         return self.scale == "smoke" and bool(self.study.cells)
+
+    @property
+    def laptop(self) -> bool:
+        """Whether the protocol was reduced to what two cores do."""
+        return self.scale == "laptop" and self.study.laptop.reduces
+
+    @property
+    def size(self) -> str:
+        """What a smaller size says of itself, and nothing at the paper's."""
+        if self.smoke:
+            return "smoke size: no reproduction"
+        return "laptop size: reduced" if self.laptop else ""
 
     @cached_property
     def incomplete(self) -> list[str]:
@@ -92,9 +104,9 @@ class Content:
 
 
 def title(content: Content) -> str:
-    """The title; a smoke result says so."""
+    """The title, with the size where that is not the paper's."""
     name = content.study.title
-    return f"{name} (smoke size: no reproduction)" if content.smoke else name
+    return f"{name} ({content.size})" if content.size else name
 
 
 def lead(content: Content) -> str:
@@ -108,7 +120,12 @@ def lead(content: Content) -> str:
             "It is no reproduction"
         )
         parts[-1] += ", and the paper's numbers are not comparable with these." if has_paper else "."
-    elif content.changes:
+    if content.laptop:
+        parts.append(
+            "This is the laptop size: the paper's protocol on real data, reduced to what two cores do in two hours "
+            f"at most. {study.notes[0]} Effects can be compared with the paper's, numbers only with care."
+        )
+    if content.changes and not content.smoke:
         parts.append("Settings were changed (below), so this is not the study's own protocol.")
     if content.incomplete:
         parts.append(
@@ -137,7 +154,7 @@ def compose(writer: Writer, content: Content, picture: Callable[[Drawn], Any]) -
 def _facts(content: Content) -> list[tuple[str, Any]]:
     study, runs = content.study, content.runs
     facts: list[tuple[str, Any]] = [("study", study.name), ("reference", study.reference)]
-    facts.append(("scale", "smoke: no reproduction" if content.smoke else content.scale))
+    facts.append(("scale", content.size.replace(" size", "") or content.scale))
     if content.changes:
         facts.append(("changed", ", ".join(f"{name} = {value}" for name, value in content.changes.items())))
     if not study.cells:
@@ -174,8 +191,8 @@ def _results(writer: Writer, table: Table, content: Content) -> None:
     groups, header = headings(table.study)
     values = ", ".join(unit(value) for value in table.study.values)
     caption = f"{values[:1].upper()}{values[1:]}: mean ± standard deviation over seeds."
-    if content.smoke:
-        caption += " Smoke size: no reproduction."
+    if content.size:
+        caption += f" {content.size[:1].upper()}{content.size[1:]}."
     writer.table(table_rows(table), header, caption=caption, groups=groups, row_headers=True)
     writer.bullets(_how_to_read(table, content))
 
@@ -291,7 +308,7 @@ def _figures(writer: Writer, content: Content, picture: Callable[[Drawn], Any]) 
         if drawn.missing:
             writer.text(f"{figure.name} could not be drawn: {drawn.missing}")
             continue
-        small = " Smoke size: no reproduction." if content.smoke else ""
+        small = f" {content.size[:1].upper()}{content.size[1:]}." if content.size else ""
         paper = f" What the paper's figure shows: {figure.paper}" if figure.paper else ""
         writer.figure(picture(drawn), f"{figure.caption}{small}{paper}", alt=figure.caption, natural=True)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from noisegate.studies.papers.causalnl import laptop
 from noisegate.studies.papers.numbers import table
 from noisegate.studies.study import Cell, Figure, RunSettings, Smoke, Study, Value
 
@@ -377,6 +378,7 @@ def table_study(name: str, numbers: str) -> Study:
         bold="best",
         notes=(f"The classifier is {network}, without pretraining.", *TABLE_NOTES),
         smoke=Smoke(change=smaller),
+        laptop=laptop.TABLE,
     )
 
 
@@ -396,6 +398,7 @@ VARIANTS_STUDY = Study(
         *TABLE_NOTES,
     ),
     smoke=Smoke(change=smaller),
+    laptop=laptop.TABLE,
 )
 
 
@@ -441,6 +444,7 @@ TABLE5_STUDY = Study(
     bold="best",
     notes=CLOTHING_NOTES,
     smoke=Smoke(noise={"name": "instance-dependent", "rate": 0.4}, change=smaller),
+    laptop=laptop.CLOTHING,
 )
 
 STUDIES: tuple[Study, ...] = (

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from noisegate.studies.papers.ln import laptop
 from noisegate.studies.papers.numbers import table
 from noisegate.studies.study import Cell, Figure, Number, RunSettings, Settings, Smoke, Study
 
@@ -507,6 +508,7 @@ def _table1(name: str, title: str, cells: tuple[Cell, ...], notes: Iterable[str]
         bold="welch",
         notes=(*_COMMON, *_SYMMETRIC_NOTE, *notes),
         smoke=SMOKE,
+        laptop=laptop.MNIST if name == "mnist" else laptop.CIFAR,
     )
 
 
@@ -553,6 +555,7 @@ TABLES = (
             "data root.",
         ),
         smoke=SMOKE,
+        laptop=laptop.NATURAL,
     ),
     Study(
         name="ln-table3",
@@ -571,6 +574,7 @@ TABLES = (
             "Isotropic and diagonal standard deviations are softplus(.) + λ.",
         ),
         smoke=SMOKE,
+        laptop=laptop.ABLATION,
     ),
 )
 
@@ -671,6 +675,7 @@ FIGURES = (
             ),
         ),
         smoke=SMOKE_CURVES,
+        laptop=laptop.ABLATION,
     ),
     Study(
         name="ln-figure5",
@@ -694,6 +699,7 @@ FIGURES = (
             ),
         ),
         smoke=SMOKE,
+        laptop=laptop.ABLATION,
     ),
     Study(
         name="ln-figure6",
@@ -723,6 +729,7 @@ FIGURES = (
             ),
         ),
         smoke=SMOKE_CURVES,
+        laptop=laptop.ABLATION,
     ),
     Study(
         name="ln-figure7",
@@ -763,6 +770,7 @@ FIGURES = (
             ),
         ),
         smoke=SMOKE_CURVES,
+        laptop=laptop.TERMS,
     ),
 )
 

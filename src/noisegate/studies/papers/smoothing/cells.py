@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from noisegate.studies.papers.numbers import table
+from noisegate.studies.papers.smoothing import laptop
 from noisegate.studies.study import Cell, Figure, Number, RunSettings, Smoke, Study, Value
 
 if TYPE_CHECKING:
@@ -437,6 +438,7 @@ STUDIES: tuple[Study, ...] = (
             ),
         ),
         smoke=_SMOKE,
+        laptop=laptop.SWEEP,
     ),
     Study(
         name="smoothing-table2",
@@ -455,6 +457,7 @@ STUDIES: tuple[Study, ...] = (
             _NO_BOLD,
         ),
         smoke=_SMOKE,
+        laptop=laptop.TABLE,
     ),
     Study(
         name="smoothing-figure3",
@@ -481,6 +484,7 @@ STUDIES: tuple[Study, ...] = (
             ),
         ),
         smoke=_SMOKE,
+        laptop=laptop.TABLE,
     ),
     Study(
         name="smoothing-table3",
@@ -496,6 +500,7 @@ STUDIES: tuple[Study, ...] = (
         bold="none",
         notes=(*_ON_CIFAR, _ALPHA_ZERO, "Training rows are looked at without augmentation.", _NO_BOLD),
         smoke=_SMOKE,
+        laptop=laptop.TABLE,
     ),
     Study(
         name="smoothing-table4",
@@ -509,6 +514,7 @@ STUDIES: tuple[Study, ...] = (
         bold="none",
         notes=(*_ON_CIFAR, _ALPHA_ZERO, "Bins of equal width.", _NO_BOLD),
         smoke=_SMOKE,
+        laptop=laptop.TABLE,
     ),
     Study(
         name="smoothing-figure4",
@@ -534,6 +540,7 @@ STUDIES: tuple[Study, ...] = (
             ),
         ),
         smoke=_SMOKE,
+        laptop=laptop.TABLE,
     ),
     Study(
         name="smoothing-figure5",
@@ -582,6 +589,7 @@ STUDIES: tuple[Study, ...] = (
             _NO_BOLD,
         ),
         smoke=_SMOKE,
+        laptop=laptop.COMPARISON,
     ),
     Study(
         name="smoothing-figure6",
@@ -600,6 +608,7 @@ STUDIES: tuple[Study, ...] = (
             ),
         ),
         smoke=_SMOKE,
+        laptop=laptop.SWEEP,
     ),
     Study(
         name="smoothing-table7",
@@ -617,6 +626,7 @@ STUDIES: tuple[Study, ...] = (
             _NO_BOLD,
         ),
         smoke=_SMOKE,
+        laptop=laptop.COMPARISON,
     ),
     Study(
         name="smoothing-figure7",
@@ -645,6 +655,7 @@ STUDIES: tuple[Study, ...] = (
             ),
         ),
         smoke=_SMOKE,
+        laptop=laptop.TABLE,
     ),
     Study(
         name="smoothing-figure8",
@@ -673,6 +684,7 @@ STUDIES: tuple[Study, ...] = (
             ),
         ),
         smoke=_SMOKE,
+        laptop=laptop.TABLE,
     ),
     Study(
         name="smoothing-figure9",
@@ -698,5 +710,6 @@ STUDIES: tuple[Study, ...] = (
             ),
         ),
         smoke=_SMOKE,
+        laptop=laptop.TABLE,
     ),
 )

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from noisegate.studies.papers.numbers import table
+from noisegate.studies.papers.temperature import laptop
 from noisegate.studies.study import Cell, Figure, Number, RunSettings, Selection, Smoke, Study, Value
 
 if TYPE_CHECKING:
@@ -242,6 +243,7 @@ def table_study(name: str, numbers: str) -> Study:
         select=Selection(metric="validation_log_likelihood", seeds="all"),
         notes=(SEARCH_NOTE, *(NOISY_NOTES if noisy else ()), *NOTES),
         smoke=Smoke(change=smaller),
+        laptop=laptop.TABLE,
     )
 
 
@@ -282,6 +284,7 @@ def figure_studies() -> tuple[Study, ...]:
         select=Selection(metric="validation_log_likelihood", seeds="all"),
         notes=FIGURE_NOTES,
         smoke=Smoke(change=smaller),
+        laptop=laptop.FIGURE,
         figures=(
             Figure(
                 name="figure1",
