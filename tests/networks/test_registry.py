@@ -141,10 +141,15 @@ def test_auto(shape, name, n_parameters):
 
 
 def test_every_listed_name_builds():
-    concrete = {"mlp-H1-H2-...": "mlp-8-4", "wrn-D-K": "wrn-10-1"}
+    concrete = {
+        "mlp-H1-H2-...": "mlp-8-4",
+        "wrn-D-K": "wrn-10-1",
+        "deeplab-ENCODER": "deeplab-resnet18",
+    }
     with torch.device("meta"):
         for name, entry in networks.NETWORKS.items():
-            assert networks.build(concrete.get(name, name), (3, 32, 32), 4).head.out_features == 4
+            head = networks.build(concrete.get(name, name), (3, 32, 32), 4).head
+            assert (head.out_channels if isinstance(head, nn.Conv2d) else head.out_features) == 4
             assert "\n" not in entry.description
 
 

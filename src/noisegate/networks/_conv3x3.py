@@ -48,7 +48,13 @@ class Conv3x3(nn.Conv2d):
 
     def has_kernel(self, x: Tensor) -> bool:
         plan = PLANS.get((self.in_channels, self.out_channels))
-        if plan is None or not x.is_cuda or x.dtype != torch.bfloat16 or self.weight.dtype != torch.float32:
+        if (
+            plan is None
+            or self.dilation != (1, 1)
+            or not x.is_cuda
+            or x.dtype != torch.bfloat16
+            or self.weight.dtype != torch.float32
+        ):
             return False
         return x.shape[0] * x.shape[2] * x.shape[3] <= plan.places
 

@@ -1,4 +1,4 @@
-"""ResNets that start from ImageNet weights in torchvision's layout."""
+"""Networks that start from ImageNet weights: ResNets in the layout of torchvision and timm, Xception in timm's."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
 from noisegate.errors import DamagedFileError, InputError, MissingDataError
+from noisegate.networks.deeplab import DeepLab, ResNetEncoder
 from noisegate.networks.registry import build
 from noisegate.networks.resnet import ResNet
+from noisegate.networks.xception import Xception65
 
 #: Blocks of the four stages by their total: ResNet-18 has 8, ResNet-34 and -50 have 16.
 _STAGES = {8: (2, 2, 2, 2), 16: (3, 4, 6, 3)}
@@ -22,9 +24,10 @@ class Pretrained:
     Parameters
     ----------
     name : str
-        resnet18, resnet34 or resnet50; the ImageNet stem is meant whatever the size of the images.
+        resnet18, resnet34 or resnet50, for which the ImageNet stem is meant whatever the size of the images; or a
+        deeplab network, whose encoder is loaded.
     path : path
-        A safetensors file with the names of torchvision's state dict.
+        A safetensors file with the names of torchvision's state dict; for xception65 those of timm's.
 
     Attributes
     ----------
@@ -44,15 +47,29 @@ class Pretrained:
     def __call__(self, input_shape: tuple[int, ...], n_outputs: int) -> nn.Module:
         plain = self.name in ("resnet18", "resnet34", "resnet50")
         network = build(f"{self.name}-imagenet" if plain else self.name, input_shape, n_outputs)
-        if not isinstance(network, ResNet):
-            raise InputError(f"pretrained weights are for resnet18, resnet34 and resnet50, not {self.name!r}")
-        wanted = {f"body.{key}": value for key, value in network.body.state_dict().items()}
-        stored = _read(self.path, {torchvision_name(key, network): v for key, v in wanted.items()})
-        network.load_state_dict({key: stored[torchvision_name(key, network)] for key in wanted}, strict=False)
+        encoder = network.encoder if isinstance(network, DeepLab) else network
+        if not isinstance(encoder, ResNet | ResNetEncoder | Xception65):
+            raise InputError(
+                "pretrained weights are for resnet18, resnet34, resnet50 and the encoders of deeplab networks, "
+                f"not {self.name!r}"
+            )
+        stored = _stored_names(encoder)
+        found = _read(
+            self.path, {stored[key]: value for key, value in encoder.state_dict().items() if key in stored}
+        )
+        encoder.load_state_dict({key: found[name] for key, name in stored.items()}, strict=False)
         return network
 
     def __repr__(self) -> str:
         return f"pretrained({self.name!r}, {str(self.path)!r})"
+
+
+def _stored_names(encoder: ResNet | ResNetEncoder | Xception65) -> dict[str, str]:
+    """What a file calls the parameters and buffers of an encoder: torchvision's names, of the Xception timm's."""
+    if isinstance(encoder, Xception65):
+        return {key: key for key in encoder.state_dict()}
+    body = (key for key in encoder.state_dict() if key.startswith("body."))
+    return {key: torchvision_name(key, encoder) for key in body}
 
 
 def pretrained(name: str, path: str | Path) -> Pretrained:
@@ -60,7 +77,7 @@ def pretrained(name: str, path: str | Path) -> Pretrained:
     return Pretrained(name, path)
 
 
-def torchvision_name(key: str, network: ResNet) -> str:
+def torchvision_name(key: str, network: ResNet | ResNetEncoder) -> str:
     """What torchvision calls a parameter or buffer of the body of our ResNet.
 
     >>> from noisegate.networks import build

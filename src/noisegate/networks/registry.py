@@ -13,6 +13,7 @@ from torch import nn
 from noisegate._registry import Registry
 from noisegate.errors import InputError, UnknownNameError
 from noisegate.networks.cnn9 import CNN9
+from noisegate.networks.deeplab import ENCODERS, DeepLab
 from noisegate.networks.lenet import LeNet5
 from noisegate.networks.mlp import MLP
 from noisegate.networks.resnet import CifarResNet, ResNet, ResNetV2, Stem
@@ -125,6 +126,15 @@ register("resnet-v2-50", "pre-activation ResNet-50")(ResNetV2)
 )
 def _wide_resnet(shape: Shape, n_outputs: int, depth: str, width: str) -> nn.Module:
     return WideResNet(shape, n_outputs, int(depth), int(width))
+
+
+@register(
+    "deeplab-ENCODER",
+    f"DeepLabv3+ for maps, ENCODER one of {', '.join(ENCODERS)}; stride 16, or -os8, -os32",
+    pattern=rf"deeplab-({'|'.join(ENCODERS)})(?:-os(8|16|32))?",
+)
+def _deeplab(shape: Shape, n_outputs: int, encoder: str, stride: str | None) -> nn.Module:
+    return DeepLab(shape, n_outputs, encoder, int(stride or 16))
 
 
 def build(name: str, input_shape: Sequence[int], n_outputs: int) -> nn.Module:

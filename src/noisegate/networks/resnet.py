@@ -12,7 +12,7 @@ from noisegate.networks._layers import BodyAndHead, GlobalAverage, Head, conv, i
 
 Stem = Literal["cifar", "imagenet"]
 
-_STAGES = {18: (2, 2, 2, 2), 34: (3, 4, 6, 3), 50: (3, 4, 6, 3)}
+STAGES = {18: (2, 2, 2, 2), 34: (3, 4, 6, 3), 50: (3, 4, 6, 3)}
 
 
 class ResNet(BodyAndHead):
@@ -36,8 +36,8 @@ class ResNet(BodyAndHead):
         self, input_shape: tuple[int, ...], n_outputs: int, depth: int = 18, stem: Stem | None = None
     ) -> None:
         super().__init__()
-        if depth not in _STAGES:
-            raise InputError(f"depth must be one of {sorted(_STAGES)}, got {depth}")
+        if depth not in STAGES:
+            raise InputError(f"depth must be one of {sorted(STAGES)}, got {depth}")
         channels, height, width = image_shape(f"resnet{depth}", input_shape)
         if stem is None:
             stem = "cifar" if min(height, width) < 64 else "imagenet"
@@ -53,7 +53,7 @@ class ResNet(BodyAndHead):
             layers.append(nn.MaxPool2d(3, stride=2, padding=1))
         block: type[_Basic] | type[_Bottleneck] = _Bottleneck if depth >= 50 else _Basic
         n_in = 64
-        for stage, blocks in enumerate(_STAGES[depth]):
+        for stage, blocks in enumerate(STAGES[depth]):
             for i in range(blocks):
                 layers.append(block(n_in, 64 << stage, 2 if stage and not i else 1))
                 n_in = (64 << stage) * block.expansion
@@ -170,7 +170,7 @@ class ResNetV2(BodyAndHead):
         channels, _, _ = image_shape("resnet-v2-50", input_shape)
         layers: list[nn.Module] = [conv(channels, 64, 7, 2), nn.MaxPool2d(3, stride=2, padding=1)]
         n_in = 64
-        for stage, blocks in enumerate(_STAGES[50]):
+        for stage, blocks in enumerate(STAGES[50]):
             for i in range(blocks):
                 layers.append(_PreBottleneck(n_in, 64 << stage, 2 if stage and not i else 1))
                 n_in = 256 << stage
