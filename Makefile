@@ -6,7 +6,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 CORE := $(VENV)/.core-installed
 DEV := $(VENV)/.dev-installed
 
-.PHONY: demo test test-slow lint clean
+.PHONY: demo test test-slow fuzz lint clean
 
 demo: $(CORE)
 	$(BIN)/noisegate demo
@@ -16,6 +16,9 @@ test: $(DEV)
 
 test-slow: $(DEV)
 	$(BIN)/python -m pytest -n auto -m slow
+
+fuzz: $(DEV)
+	FUZZ_CASES=$${FUZZ_CASES:-10000} $(BIN)/python -m pytest -n 2 tests/fuzz
 
 lint: $(DEV)
 	$(BIN)/ruff check .

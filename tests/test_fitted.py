@@ -1,5 +1,6 @@
 """Model folders: what is saved comes back, and nothing in them is executed or half written."""
 
+import hashlib
 import json
 import resource
 import signal
@@ -12,6 +13,7 @@ import torch
 from torch import nn
 
 import noisegate as ng
+from noisegate._io.trees import load_tree, save_tree
 from noisegate.errors import BusyError, DamagedFileError, InputError, MissingDataError, UnknownNameError
 
 
@@ -188,3 +190,81 @@ def test_pictures_must_be_of_the_kind_of_training():
     fitted.predict_proba(pixels.astype(np.float64))
     with pytest.raises(InputError, match="convert them alike"):
         fitted.predict_proba(pixels)
+
+
+def _saved(tmp_path):
+    data = ng.data.load("moons", n=40)
+    fitted = ng.train(data, "ce", "mlp-4", {"epochs": 1}, device="cpu")
+    fitted.save(tmp_path / "m")
+    return fitted, tmp_path / "m"
+
+
+def _store_weights(folder, change):
+    """Write changed weights under the name that their hash asks for."""
+    (path,) = folder.glob("weights-*.safetensors")
+    tree = load_tree(path)
+    change(tree)
+    save_tree(path, tree)
+    name = f"weights-{hashlib.sha256(path.read_bytes()).hexdigest()[:16]}.safetensors"
+    path.rename(folder / name)
+    description = json.loads((folder / "model.json").read_text())
+    (folder / "model.json").write_text(json.dumps(description | {"weights": name}))
+
+
+def test_changed_weights_are_noticed_by_their_hash(tmp_path):
+    _, folder = _saved(tmp_path)
+    (path,) = folder.glob("weights-*.safetensors")
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(DamagedFileError, match="its content has the hash"):
+        ng.Fitted.load(folder)
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        (lambda w: torch.full_like(w, float("nan")), "holds NaN or infinity"),
+        (lambda w: w.int(), r"should be torch\.float32"),
+        (lambda w: w[:-1].clone(), r"should be torch\.float32 \(4, 2\) and is torch\.float32 \(3, 2\)"),
+    ],
+)
+def test_weights_that_cannot_be_right_are_refused(tmp_path, value, message):
+    _, folder = _saved(tmp_path)
+
+    def change(tree):
+        name = next(n for n, w in tree["network"].items() if tuple(w.shape) == (4, 2))
+        tree["network"][name] = value(tree["network"][name])
+
+    _store_weights(folder, change)
+    with pytest.raises(DamagedFileError, match=message):
+        ng.Fitted.load(folder)
+
+
+@pytest.mark.parametrize("classes", [["a", "a"], ["a"], [{"x": 1}, "b"], "ab", [None, 1]])
+def test_classes_that_cannot_be_right_are_refused(tmp_path, classes):
+    _, folder = _saved(tmp_path)
+    description = json.loads((folder / "model.json").read_text())
+    (folder / "model.json").write_text(json.dumps(description | {"classes": classes}))
+    with pytest.raises(DamagedFileError, match=r"should list 2"):
+        ng.Fitted.load(folder)
+
+
+def test_a_description_cannot_ask_for_gigabytes(tmp_path):
+    _, folder = _saved(tmp_path)
+    description = json.loads((folder / "model.json").read_text())
+    description["network"]["network"] = "mlp-40000-40000"
+    (folder / "model.json").write_text(json.dumps(description))
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(DamagedFileError, match="do not fit its network"):
+        ng.Fitted.load(folder)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 2**20  # kilobytes
+
+
+def test_dates_are_labels_too(tmp_path):
+    days = np.array(["2024-01-01", "2025-01-01"], "datetime64[D]")
+    x = np.random.default_rng(0).normal(size=(40, 2)).astype(np.float32)
+    clf = ng.NoisyLabelClassifier("ce", "mlp-4", {"epochs": 1}, device="cpu").fit(x, days[(x[:, 0] > 0) * 1])
+    clf.save(tmp_path / "m")
+    loaded = ng.NoisyLabelClassifier.load(tmp_path / "m")
+    np.testing.assert_array_equal(loaded.predict(x), clf.predict(x))

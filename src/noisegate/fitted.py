@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import datetime
 import hashlib
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +16,7 @@ from torch import Tensor, nn
 
 from noisegate import networks
 from noisegate._io.files import read_json, remove_parts, write_json
+from noisegate._io.foreign import reading, regular_size
 from noisegate._io.lock import locked
 from noisegate._io.trees import load_tree, save_tree
 from noisegate._version import __version__
@@ -26,6 +28,9 @@ from noisegate.networks.prepare import Prepared
 from noisegate.objectives import Objective
 
 FORMAT = 1
+#: Digits of the weights' SHA-256 in the name of their file.
+HASH_DIGITS = 16
+NetworkFactory = Callable[[tuple[int, ...], int], nn.Module]
 
 
 class Fitted:
@@ -125,7 +130,7 @@ class Fitted:
             }
             temporary = folder / ".weights.safetensors"
             save_tree(temporary, tree)
-            name = f"weights-{hashlib.sha256(temporary.read_bytes()).hexdigest()[:16]}.safetensors"
+            name = _weights_name(hashlib.sha256(temporary.read_bytes()).hexdigest()[:HASH_DIGITS])
             temporary.replace(folder / name)
             write_json(folder / "model.json", self._description(spec, name) | more)
             for old in folder.glob("weights-*.safetensors"):
@@ -139,7 +144,7 @@ class Fitted:
             "weights": weights,
             "network": spec,
             "objective": self.objective.to_dict(),
-            "classes": [c.item() if isinstance(c, np.generic) else c for c in self.classes],
+            "classes": [_class_as_json(c) for c in self.classes],
             "metrics": self.metrics,
             "history": self.history,
             "record": self.record,
@@ -149,7 +154,7 @@ class Fitted:
     def load(
         cls,
         path: str | Path,
-        network: Callable[[tuple[int, ...], int], nn.Module] | None = None,
+        network: NetworkFactory | None = None,
         device: str | torch.device = "cpu",
     ) -> Fitted:
         """Read a model folder; nothing in it is executed.
@@ -161,24 +166,40 @@ class Fitted:
         """
         folder = Path(path)
         description = read_description(folder)
+        # What a damaged description can make the parts raise while they are built is not foreseeable.
+        with reading(folder / "model.json", "copy the model again, or train it again"):
+            return cls._build(folder, description, network, torch.device(device))
+
+    @classmethod
+    def _build(
+        cls, folder: Path, description: dict[str, Any], network: NetworkFactory | None, device: torch.device
+    ) -> Fitted:
         spec = description["network"]
-        tree = load_tree(folder / Path(description["weights"]).name)
+        tree = _read_weights(folder, str(description["weights"]))
         shape, n_outputs = tuple(spec["input_shape"]), spec["n_outputs"]
         if spec["network"] is None and network is None:
             raise InputError(
                 f"the model in {folder} has a network of the user's own: hand its factory over as network="
             )
-        body = network(shape, n_outputs) if network else networks.build(spec["network"], shape, n_outputs)
         state = tree["network"]
+        if network is None:
+            # A few letters of the description can ask for gigabytes: compare sizes before memory is taken.
+            with torch.device("meta"):
+                outline = Prepared(
+                    networks.build(spec["network"], shape, n_outputs), state["mean"], state["std"], spec
+                )
+            _check_state(outline, state, folder)
+        body = network(shape, n_outputs) if network else networks.build(spec["network"], shape, n_outputs)
         built = Prepared(body, state["mean"], state["std"], spec)
         _load_weights(built, state, folder)
-        if torch.device(device).type == "cpu":
+        if device.type == "cpu":
             channels_last_(built)  # as it was trained: the last bits of what it predicts are the same
         objective = Objective.from_dict(description["objective"])
-        objective.load_state_dict(tree["objective"])
+        _load_weights(objective, tree["objective"], folder)
         fitted = cls(built.to(device).eval(), objective.to(device).eval(), **tree["extras"])
-        fitted.classes, fitted.metrics = description["classes"], description["metrics"]
-        fitted.history, fitted.record = description["history"], description["record"]
+        fitted.classes = _read_classes(description["classes"], objective.n_classes, folder)
+        fitted.metrics, fitted.history = description["metrics"], description["history"]
+        fitted.record = description["record"]
         return fitted
 
 
@@ -203,14 +224,69 @@ def read_description(folder: Path | str) -> dict[str, Any]:
     return description
 
 
-def _load_weights(module: nn.Module, state: dict[str, Tensor], folder: Path) -> None:
-    try:
-        module.load_state_dict(state)
-    except RuntimeError as error:
-        lines = str(error).splitlines()
+def _read_weights(folder: Path, name: str) -> Any:
+    """The tensors of a model, if they are those that were written: their hash is in the file's name."""
+    path = folder / Path(name).name
+    regular_size(path, "the weights of a model")
+    with open(path, "rb") as file:
+        found = hashlib.file_digest(file, "sha256").hexdigest()[:HASH_DIGITS]
+    if path.name != _weights_name(found):
+        raise DamagedFileError(f"{path} is damaged: its content has the hash {found}; copy the model again")
+    tree = load_tree(path)
+    if not isinstance(tree, dict) or not {"network", "objective", "extras"} <= set(tree):
+        raise DamagedFileError(f"{path} does not hold the weights of a noisegate model")
+    return tree
+
+
+def _weights_name(digits: str) -> str:
+    return f"weights-{digits}.safetensors"
+
+
+def _check_state(module: nn.Module, state: dict[str, Tensor], folder: Path) -> None:
+    """Refuse weights of other names, shapes or types than the module has, and numbers that are not finite."""
+    expected = module.state_dict()
+    for name, wanted in expected.items():
+        given = state.get(name)
+        if given is None:
+            raise DamagedFileError(f"the weights in {folder} do not fit its network: {name} is missing")
+        if given.shape != wanted.shape or given.dtype != wanted.dtype:
+            raise DamagedFileError(
+                f"the weights in {folder} do not fit its network: {name} should be {wanted.dtype} "
+                f"{tuple(wanted.shape)} and is {given.dtype} {tuple(given.shape)}"
+            )
+        if given.is_floating_point() and not bool(given.isfinite().all()):
+            raise DamagedFileError(f"the weights in {folder} are damaged: {name} holds NaN or infinity")
+    unknown = sorted(set(state) - set(expected))
+    if unknown:
         raise DamagedFileError(
-            f"the weights in {folder} do not fit its network: {lines[-1].strip()}"
-        ) from None
+            f"the weights in {folder} do not fit its network, which has no {', '.join(unknown[:3])}"
+        )
+
+
+def _load_weights(module: nn.Module, state: dict[str, Tensor], folder: Path) -> None:
+    _check_state(module, state, folder)
+    module.load_state_dict(state)
+
+
+def _class_as_json(value: Any) -> Any:
+    """A label value as JSON; JSON has no dates, so they become {"date": text}."""
+    value = value.item() if isinstance(value, np.generic) and not isinstance(value, np.datetime64) else value
+    if isinstance(value, np.datetime64 | datetime.date):
+        return {"date": str(np.datetime64(value))}
+    return value
+
+
+def _read_classes(stored: Any, n_classes: int, folder: Path) -> list[Any]:
+    """The label values of a model: one a class, all different."""
+    if not isinstance(stored, list) or len(stored) != n_classes:
+        raise DamagedFileError(f"{folder / 'model.json'} should list {n_classes} classes")
+    dated = [np.datetime64(c["date"]) if isinstance(c, dict) and set(c) == {"date"} else c for c in stored]
+    if (
+        not all(isinstance(c, str | int | float | np.datetime64) for c in dated)
+        or len(set(dated)) < n_classes
+    ):
+        raise DamagedFileError(f"{folder / 'model.json'} should list {n_classes} different classes")
+    return dated
 
 
 def _tensor(value: Any) -> Any:

@@ -11,7 +11,8 @@ from safetensors.torch import save
 from torch import Tensor
 
 from noisegate._io.files import write_bytes
-from noisegate.errors import DamagedFileError, MissingDataError
+from noisegate._io.foreign import check_room, reading, regular_size
+from noisegate.errors import DamagedFileError, shown
 
 Tree = Any
 
@@ -42,14 +43,16 @@ def _flatten(node: Tree, tensors: dict[str, Tensor]) -> Any:
 def load_tree(path: Path) -> Tree:
     """Read what `save_tree` wrote; a damaged file is named."""
     path = Path(path)
-    if not path.is_file():
-        raise MissingDataError(f"there is no file {path}")
-    try:
-        with safe_open(path, framework="pt") as file:
-            skeleton = json.loads((file.metadata() or {})["tree"])
-            return _unflatten(skeleton, file)
-    except (SafetensorError, KeyError, ValueError, TypeError) as error:
-        raise DamagedFileError(f"{path} is not a noisegate checkpoint, or it is damaged ({error})") from None
+    check_room(regular_size(path, "a checkpoint"), path)
+    with reading(path, "remove it"):
+        try:
+            with safe_open(path, framework="pt") as file:
+                skeleton = json.loads((file.metadata() or {})["tree"])
+                return _unflatten(skeleton, file)
+        except (SafetensorError, KeyError, ValueError, TypeError) as error:
+            raise DamagedFileError(
+                f"{path} is not a noisegate checkpoint, or it is damaged ({shown(error)})"
+            ) from None
 
 
 def _unflatten(node: Any, file: Any) -> Tree:

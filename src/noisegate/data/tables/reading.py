@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from noisegate.errors import DamagedFileError, InputError, MissingDataError
+from noisegate.errors import DamagedFileError, InputError, MissingDataError, shown
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -69,7 +69,7 @@ def read_table(
     except Exception as error:  # pyarrow, gzip and pandas have an exception each for a damaged file
         hint = _separator_hint(path)
         raise DamagedFileError(
-            f"{path} cannot be read as a table ({str(error).strip()}){'; ' + hint if hint else ''}"
+            f"{path} cannot be read as a table ({shown(error)}){'; ' + hint if hint else ''}"
         ) from None
     return checked_frame(frame, str(path))
 

@@ -1,0 +1,272 @@
+"""Damaged files of every format: noisegate's own errors, and nothing else.
+
+`make test` tries a few damages of each format, `make fuzz` 10,000 (FUZZ_CASES). No reader may crash,
+raise an error that is not noisegate's, take more than five seconds, or more than two gigabytes of
+memory.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import os
+import pickle
+import resource
+import zipfile
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from PIL import Image
+from scipy.io import savemat
+
+import noisegate as ng
+from noisegate.data.images import decode
+from noisegate.data.matlab import read_arrays
+from noisegate.data.named.idx import read_idx
+from noisegate.data.pickles import read_pickle, read_torch_file
+from noisegate.errors import NoisegateError
+from noisegate.noise.labels import load_labels, save_labels
+
+CASES = int(os.environ.get("FUZZ_CASES", "15"))
+#: Numbers that stand for sizes, offsets and counts, where parsers believe them.
+EXTREMES = [
+    n.to_bytes(w, order) for n in (0, 2**31 - 1, 2**32 - 1) for w in (4, 8) for order in ("little", "big")
+]
+
+
+@st.composite
+def damages(draw: st.DrawFn, whole: bytes) -> bytes:
+    """One to four changes of a file: cut, changed bytes, extreme numbers, parts left out, doubled or moved."""
+    content = bytearray(whole)
+    for _ in range(draw(st.integers(1, 4))):
+        place = draw(st.integers(0, max(0, len(content) - 1)))
+        kind = draw(st.sampled_from(["bytes", "number", "cut", "leave out", "double", "text"]))
+        if kind == "bytes":
+            content[place : place + 1] = draw(st.binary(min_size=1, max_size=3))
+        elif kind == "number":
+            extreme = draw(st.sampled_from(EXTREMES))
+            content[place : place + len(extreme)] = extreme
+        elif kind == "cut":
+            del content[place:]
+        elif kind == "text":
+            content[place:place] = draw(st.text(max_size=8)).encode("utf-8", "surrogatepass")
+        else:
+            end = min(len(content), place + draw(st.integers(1, 64)))
+            if kind == "leave out":
+                del content[place:end]
+            else:
+                content[end:end] = content[place:end]
+    return bytes(content)
+
+
+@dataclass
+class Format:
+    """A format: a sound file, how it is read, and how damaged content is packed again."""
+
+    name: str
+    sound: Callable[[Path], bytes]
+    read: Callable[[Path], object]
+    pack: Callable[[bytes], bytes] = bytes
+
+
+def _pickled(folder: Path) -> bytes:
+    rows = np.arange(60, dtype=np.uint8).reshape(5, 12)
+    return pickle.dumps({b"data": rows, b"labels": [0, 1, 2, 1, 0], b"names": [b"a", b"b"]}, protocol=2)
+
+
+def _torch_file(folder: Path) -> bytes:
+    torch.save({"clean_label": np.arange(6), "noisy_label": np.arange(6)}, folder / "sound.pt")
+    return (folder / "sound.pt").read_bytes()
+
+
+def _matlab(compressed: bool) -> Callable[[Path], bytes]:
+    def sound(folder: Path) -> bytes:
+        x = np.arange(4 * 4 * 3 * 2, dtype=np.uint8).reshape(4, 4, 3, 2)
+        savemat(folder / "sound.mat", {"X": x, "y": np.array([[1.0], [2.0]])}, do_compression=compressed)
+        return (folder / "sound.mat").read_bytes()
+
+    return sound
+
+
+def _one_matlab_array(folder: Path) -> bytes:
+    savemat(folder / "sound.mat", {"X": np.arange(24.0).reshape(4, 6)})
+    return (folder / "sound.mat").read_bytes()
+
+
+def _matlab_packed(content: bytes) -> bytes:
+    """The one element of an uncompressed file, compressed: damage then lies below zlib's checksum."""
+    body = zlib.compress(content[128:])
+    return (
+        content[:128].ljust(128, b"\0") + (15).to_bytes(4, "little") + len(body).to_bytes(4, "little") + body
+    )
+
+
+def _idx(folder: Path) -> bytes:
+    return b"\0\0\x08\x03" + b"".join(n.to_bytes(4, "big") for n in (3, 2, 2)) + bytes(range(12))
+
+
+def _arrays() -> dict[str, np.ndarray]:
+    return {"x": np.linspace(0, 1, 24).reshape(12, 2), "y": np.arange(12) % 3}
+
+
+def _npz(folder: Path) -> bytes:
+    file = io.BytesIO()
+    np.savez_compressed(file, **_arrays())
+    return file.getvalue()
+
+
+def _npy(folder: Path) -> bytes:
+    file = io.BytesIO()
+    np.save(file, _arrays()["y"])
+    return file.getvalue()
+
+
+def _npz_of(member: bytes) -> bytes:
+    """An .npz file whose labels are a damaged array under a sound checksum."""
+    file = io.BytesIO()
+    np.savez(file, x=_arrays()["x"])
+    with zipfile.ZipFile(file, "a") as archive:
+        archive.writestr("y.npy", member)
+    return file.getvalue()
+
+
+def _frame() -> pd.DataFrame:
+    rng = np.random.default_rng(0)
+    return pd.DataFrame(
+        {
+            "size": rng.normal(size=30).round(3),
+            "colour": rng.choice(["red", "green", 'blue, "dark"'], 30),
+            "day": pd.date_range("2024-01-01", periods=30).astype(str),
+            "label": rng.choice(["yes", "no"], 30),
+        }
+    )
+
+
+def _csv(folder: Path) -> bytes:
+    return _frame().to_csv(index=False).encode()
+
+
+def _parquet(folder: Path) -> bytes:
+    _frame().to_parquet(folder / "sound.parquet")
+    return (folder / "sound.parquet").read_bytes()
+
+
+def _labels(folder: Path) -> bytes:
+    save_labels(folder / "sound.txt", np.arange(9) % 3, clean=np.zeros(9, np.int64))
+    return (folder / "sound.txt").read_bytes()
+
+
+def _picture(kind: str) -> Callable[[Path], bytes]:
+    def sound(folder: Path) -> bytes:
+        file = io.BytesIO()
+        pixels = np.random.default_rng(0).integers(0, 256, (16, 20, 3), dtype=np.uint8)
+        Image.fromarray(pixels).save(file, kind)
+        return file.getvalue()
+
+    return sound
+
+
+FORMATS = [
+    Format("pickle", _pickled, read_pickle),
+    Format("torch.pt", _torch_file, read_torch_file),
+    Format("plain.mat", _matlab(False), lambda p: read_arrays(p, ("X", "y"))),
+    Format("compressed.mat", _matlab(True), lambda p: read_arrays(p, ("X", "y"))),
+    Format("damaged inside.mat", _one_matlab_array, lambda p: read_arrays(p, ("X", "y")), _matlab_packed),
+    Format("plain.idx", _idx, read_idx),
+    Format("idx.gz", lambda f: gzip.compress(_idx(f)), read_idx),
+    Format("damaged inside.idx.gz", _idx, read_idx, gzip.compress),
+    Format("arrays.npz", _npz, ng.data.load),
+    Format("damaged inside.npz", _npy, ng.data.load, _npz_of),
+    Format("table.csv", _csv, lambda p: ng.data.load(p, label="label")),
+    Format("table.parquet", _parquet, lambda p: ng.data.load(p, label="label")),
+    Format("labels.txt", _labels, load_labels),
+    Format("picture.png", _picture("PNG"), lambda p: decode(p, 8, 3)),
+    Format("picture.jpg", _picture("JPEG"), lambda p: decode(p, 8, 3)),
+]
+
+
+@pytest.fixture(autouse=True)
+def _bounded_memory(monkeypatch):
+    """Nothing may be read that needs more than a gigabyte, and nothing may take two."""
+    monkeypatch.setenv("NOISEGATE_MAX_FILE_GIB", "1")
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    yield
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 2 * 2**20  # in kilobytes
+
+
+def _try_all(
+    content: bytes, path: Path, read: Callable[[Path], object], pack: Callable[[bytes], bytes]
+) -> None:
+    @settings(
+        max_examples=CASES,
+        deadline=5000,
+        derandomize=True,
+        database=None,
+        phases=[Phase.generate, Phase.shrink],
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(damages(content))
+    def damaged_files_are_errors(damaged: bytes) -> None:
+        path.write_bytes(pack(damaged))
+        try:
+            read(path)
+        except NoisegateError as error:
+            message = str(error).replace(str(path), "")
+            if len(message) > 600 or any(ord(c) < 32 and c != "\n" for c in message):
+                raise ValueError(f"an unprintable or long message: {message!r}") from None
+
+    damaged_files_are_errors()
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("form", FORMATS, ids=lambda form: form.name)
+def test_a_damaged_file_is_an_error_of_ours(form, tmp_path):
+    content, path = form.sound(tmp_path), tmp_path / form.name
+    path.write_bytes(form.pack(content))
+    assert form.read(path) is not None  # undamaged, it is read
+    _try_all(content, path, form.read, form.pack)
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("model") / "m"
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(40, 3)).astype(np.float32)
+    clf = ng.NoisyLabelClassifier(method="ce", network="mlp-8", recipe={"epochs": 1}, device="cpu")
+    clf.fit(x, np.where(x[:, 0] > 0, "yes", "no")).save(folder)
+    return folder
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("pattern", ["model.json", "weights-*.safetensors"])
+def test_a_damaged_model_is_an_error_of_ours(model, tmp_path, pattern):
+    for file in model.iterdir():
+        if file.is_file():
+            (tmp_path / file.name).write_bytes(file.read_bytes())
+    (path,) = tmp_path.glob(pattern)
+
+    def read(_: Path) -> object:
+        clf = ng.NoisyLabelClassifier.load(tmp_path)
+        return clf.predict_proba(np.zeros((2, 3), np.float32))
+
+    _try_all(path.read_bytes(), path, read, bytes)
+
+
+def test_a_model_of_impossible_size_is_refused_before_it_is_built(model, tmp_path):
+    for file in model.iterdir():
+        if file.is_file():
+            (tmp_path / file.name).write_bytes(file.read_bytes())
+    description = json.loads((tmp_path / "model.json").read_text())
+    description["network"]["network"] = "mlp-40000-40000"
+    (tmp_path / "model.json").write_text(json.dumps(description))
+    with pytest.raises(NoisegateError):
+        ng.NoisyLabelClassifier.load(tmp_path)
