@@ -51,10 +51,7 @@ MNIST = RunSettings(
     data={"name": "mnist"},
     method="ce",
     network="lenet5",
-    recipe={
-        **{"epochs": 100, "batch_size": 256, "optimizer": "adam", "lr": 1e-3, "eps": 1e-7},
-        **{"normalize": "none", "precision": "tf32"},
-    },
+    recipe=laptop.DIGITS,
 )
 CIFAR10 = RunSettings(
     data={"name": "cifar10"},
@@ -729,7 +726,7 @@ FIGURES = (
             ),
         ),
         smoke=SMOKE_CURVES,
-        laptop=laptop.ABLATION,
+        laptop=laptop.TERMS,
     ),
     Study(
         name="ln-figure7",
@@ -770,7 +767,7 @@ FIGURES = (
             ),
         ),
         smoke=SMOKE_CURVES,
-        laptop=laptop.TERMS,
+        laptop=laptop.OTHER_TERMS,
     ),
 )
 

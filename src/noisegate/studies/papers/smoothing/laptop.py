@@ -20,7 +20,8 @@ def on_clothes(run: RunSettings) -> RunSettings:
         {**probe, "classes": (0, 1, 2)} if probe["name"] == "prelogits" else probe for probe in run.probes
     )
     run = run.replace(probes=probes)
-    return reduced(run, data={"name": "fashion-mnist"}, network="lenet5", rows=10_000, recipe=RECIPE)
+    run = run.replace(data={"name": "fashion-mnist"}, network="lenet5", rows=10_000, evaluate_every=10)
+    return reduced(run, recipe=RECIPE)
 
 
 def sweep(cell: Cell) -> bool:
