@@ -5,14 +5,21 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 CORE := $(VENV)/.core-installed
 DEV := $(VENV)/.dev-installed
+export CHROMIUM ?= chromium
 
-.PHONY: demo test test-slow fuzz lint clean
+.PHONY: demo test test-slow test-browser fuzz lint clean
 
 demo: $(CORE)
 	$(BIN)/noisegate demo
 
 test: $(DEV)
 	$(BIN)/python -m pytest -n auto
+
+# Drives Debian's chromium (CHROMIUM names another); where there is none it is installed if this account may.
+test-browser: $(DEV)
+	@command -v $(CHROMIUM) >/dev/null || ! command -v apt-get >/dev/null || \
+	 $$(test $$(id -u) = 0 || echo sudo -n) apt-get install --yes --quiet chromium || true
+	$(BIN)/python -m pytest -m browser
 
 test-slow: $(DEV)
 	$(BIN)/python -m pytest -n auto -m slow

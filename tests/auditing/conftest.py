@@ -102,6 +102,12 @@ def noisy(n, k, seed=0, rate=0.25):
     return given, true, probabilities(true, k, rng)
 
 
+@pytest.fixture(scope="session")
+def nasty():
+    """Texts that break pages which forget to escape."""
+    return NASTY
+
+
 @pytest.fixture
 def table_audit(tmp_path):
     """An audit folder of a CSV table; `make(n=..., cells=...)` returns (audit folder, table's path)."""

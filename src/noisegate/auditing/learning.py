@@ -15,6 +15,7 @@ wrong or not.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -32,7 +33,7 @@ from noisegate.errors import InputError
 
 Floats = npt.NDArray[np.float64]
 #: Standard deviations of the priors on a, b, u and v.
-PRIORS = (1.5, 0.25, 0.7, 1.0)
+PRIORS = (0.75, 0.25, 0.7, 1.0)
 #: Pairs of classes with an effect of their own, those with most answers first.
 MOST_PAIRS = 500
 _Z95 = 1.959963984540054
@@ -191,7 +192,7 @@ def learn(
         slope = x.T @ weight
         variance = float(slope @ covariance @ slope + weight.sum())
         value, most = float(new[rest] @ chosen), float(chosen.sum())
-        half = _Z95 * np.sqrt(variance)
+        half = _Z95 * math.sqrt(variance)
         return Interval(value, max(value - half, 0.0), min(value + half, most))
 
     precision = {}

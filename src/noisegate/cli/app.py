@@ -51,6 +51,7 @@ Root = Annotated[
 ]
 Seed = Annotated[int, typer.Option(min=0, help="Everything drawn at random follows from it.")]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")]
+Audit = Annotated[Path, typer.Argument(metavar="AUDIT", help="An audit folder written by `noisegate audit`.")]
 Results = Annotated[
     Path, typer.Option(metavar="DIR", help="The folder of results; several studies may share one.")
 ]
@@ -233,6 +234,26 @@ def predict(
     from noisegate.cli.predict import run
 
     run(model, data, out=out, device=device, root=root)
+
+
+@app.command()
+def review(
+    ctx: typer.Context,
+    audit: Audit,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0: any that is free.")] = 0,
+    reviewer: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Who decides; default: the name of the account.")
+    ] = None,
+    browser: Annotated[
+        bool, typer.Option("--browser/--no-browser", help="Open the page in a browser.")
+    ] = True,
+    root: Root = None,
+) -> None:
+    """Serve a local page to decide on the suspects of AUDIT with the keyboard."""
+    from noisegate.cli.review import run
+
+    ctx.obj["interrupted"] = f"every decision is stored; `noisegate apply {audit}` writes the corrected data"
+    run(audit, port=port, reviewer=reviewer, browser=browser, root=root)
 
 
 @data_app.command("list")

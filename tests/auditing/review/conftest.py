@@ -1,0 +1,73 @@
+"""A review behind the test client, which speaks HTTP without a network."""
+
+from __future__ import annotations
+
+import secrets
+import warnings
+
+import pytest
+
+pytest.importorskip("starlette")
+pytest.importorskip("httpx")
+
+with warnings.catch_warnings():
+    # Which of its two HTTP clients starlette prefers is of no matter here.
+    warnings.simplefilter("ignore")
+    from starlette.testclient import TestClient
+
+from noisegate.auditing import stored
+from noisegate.auditing.review.app import build
+from noisegate.auditing.review.security import TOKEN_HEADER
+from noisegate.auditing.review.session import Review
+
+TOKEN, PORT = "t" * 43, 8123
+
+
+class Client:
+    """A visitor with the token, and short names for what a page asks."""
+
+    def __init__(self, review, token=TOKEN, **headers):
+        app = build(review, token=TOKEN, port=PORT, reviewer="ana")
+        self.review = review
+        self.http = TestClient(app, base_url=f"http://127.0.0.1:{PORT}", follow_redirects=False)
+        self.http.headers.update(({TOKEN_HEADER: token} if token else {}) | headers)
+
+    def get(self, path, **options):
+        return self.http.get(path, **options)
+
+    def post(self, path, body, **options):
+        return self.http.post(path, json={"key": secrets.token_hex(8)} | body, **options)
+
+    def rows(self, **query):
+        return self.get("/api/rows", params=query).json()
+
+    def decide(self, row, decision, label=None, seen=None, **body):
+        known = row["state"]["version"] if seen is None else seen
+        choice = {"row": row["row"], "decision": decision, "label": label, "seen": known}
+        return self.post("/api/decide", {"choices": [choice]} | body)
+
+
+@pytest.fixture
+def review_of():
+    """Open audit folders for review; they are closed after the test."""
+    opened = []
+
+    def open_(folder):
+        opened.append(Review(stored.read(folder)))
+        return opened[-1]
+
+    yield open_
+    for review in opened:
+        review.close()
+
+
+@pytest.fixture
+def visit():
+    """`visit(review)`: a client with the token; with token=None, one without."""
+    return Client
+
+
+@pytest.fixture
+def client(table_audit, review_of):
+    folder, _ = table_audit(120)
+    return Client(review_of(folder))
