@@ -15,6 +15,7 @@ COMMANDS = (
     "demo",
     "fit",
     "predict",
+    "review",
     "list",
     "data",
     "data list",
