@@ -15,6 +15,8 @@ Ints = npt.NDArray[np.int64]
 
 #: Numbers of a block: 1 MiB of float64, which stays in a core's cache over all that is done with it.
 BLOCK = 1 << 17
+#: Up to this many classes, rows are so short that going along columns is faster.
+FEW = 64
 #: Slack of cleanlab's comparisons: probabilities this close to a threshold reach it.
 SLACK = 1e-6
 
@@ -93,32 +95,74 @@ def thresholds(p: Probs, y: npt.NDArray[np.integer[Any]]) -> tuple[npt.NDArray[n
     return mean.clip(min=2 * SLACK), number
 
 
-def confident_class(p: Probs, threshold: npt.NDArray[np.float64]) -> Ints:
-    """The clean class a row counts into, -1 where it is confidently of none.
+def confident_class(p: Probs, threshold: npt.NDArray[np.float64]) -> tuple[Ints, Probs]:
+    """The clean class each row of a block counts into, -1 where it is confidently of none; and its maximum.
 
-    That is the one class whose threshold the row reaches, or its most probable class if it reaches several. This is
-    cleanlab's rule; the paper takes the most probable among the classes that are reached. They
-    differ only where the most probable class is not reached and two others are.
+    That is the one class whose threshold the row reaches, or its most probable class if it reaches
+    several. This is cleanlab's rule; the paper takes the most probable among the classes that are
+    reached. They differ only where the most probable class is not reached and two others are.
     """
     # The slack keeps rows at the threshold but for rounding, as when all probabilities are equal.
-    reached = p >= threshold - SLACK
-    number = np.count_nonzero(reached, axis=1)
-    guess = np.where(number > 1, p.argmax(axis=1), reached.argmax(axis=1))
-    return np.where(number > 0, guess, -1)
+    low = threshold - SLACK
+    if p.shape[1] <= FEW:
+        return _confident_class_of_few(p, low)
+    guess = p.argmax(axis=1)
+    top = p[np.arange(len(p)), guess]
+    # A row that reaches its most probable class counts into it, however many others it reaches.
+    rest = np.flatnonzero(top < low[guess])
+    if len(rest):
+        reached = p[rest] >= low
+        number = np.count_nonzero(reached, axis=1)
+        guess[rest] = np.where(number == 1, reached.argmax(axis=1), np.where(number > 1, guess[rest], -1))
+    return guess, top
+
+
+def _confident_class_of_few(p: Probs, low: npt.NDArray[np.float64]) -> tuple[Ints, Probs]:
+    """`confident_class` along the columns, since short rows are slow to reduce one by one."""
+    columns = np.ascontiguousarray(p.T)
+    reached = columns >= low[:, None]
+    number = np.add.reduce(reached, axis=0, dtype=np.int8)
+    # The sum of the numbers of the classes that are reached is the class where it is one.
+    guess = (np.arange(p.shape[1], dtype=np.float32) @ reached.astype(np.float32)).astype(np.int64)
+    several = np.flatnonzero(number > 1)
+    guess[several] = p[several].argmax(axis=1)
+    guess[number == 0] = -1
+    return guess, columns.max(axis=0)
+
+
+def contradicted(p: Probs, y: npt.NDArray[np.integer[Any]], top: Probs) -> npt.NDArray[np.bool_]:
+    """Whether the most probable class is not the given one, which gets a slack; `top` is the maximum."""
+    own = p[np.arange(len(p)), y] + p.dtype.type(SLACK)
+    found = own < top
+    tied = np.flatnonzero(own == top)
+    found[tied] = p[tied].argmax(axis=1) < y[tied]
+    return found
 
 
 def confident_pairs(
     p: Probs, y: npt.NDArray[np.integer[Any]], threshold: npt.NDArray[np.float64]
-) -> tuple[Ints, Ints]:
-    """Pairs observed * K + clean that were counted, in order, and how often; the diagonal counts at least one."""
+) -> tuple[Ints, Ints, npt.NDArray[np.bool_]]:
+    """Count rows as (observed, clean).
+
+    Returns
+    -------
+    pairs, counts : int64 arrays (P,)
+        Codes observed * K + clean in order, and how many rows; the diagonal counts at least one.
+    against : bool array (N,)
+        The rows that are `contradicted`.
+    """
     k = p.shape[1]
     diagonal = np.arange(k) * (k + 1)
+    against = np.empty(len(p), dtype=bool)
     dense = np.zeros(k * k, dtype=np.int64) if k * k <= 4 * BLOCK else None
     codes = []
     for block in blocks(*p.shape):
-        guess = confident_class(p[block], threshold)
-        some = guess >= 0
-        code = y[block][some].astype(np.int64) * k + guess[some]
+        part, given = p[block], y[block]
+        guess, top = confident_class(part, threshold)
+        against[block] = contradicted(part, given, top)
+        code = given.astype(np.int64) * k + guess
+        if guess.min() < 0:
+            code = code[guess >= 0]
         if dense is not None:
             dense += np.bincount(code, minlength=k * k)
         else:
@@ -126,8 +170,8 @@ def confident_pairs(
     if dense is not None:
         dense[diagonal] = dense[diagonal].clip(min=1)
         pairs = np.flatnonzero(dense)
-        return pairs, dense[pairs]
+        return pairs, dense[pairs], against
     # One extra count of every diagonal pair makes them appear; it is taken back where there were others.
     pairs, counts = np.unique(np.concatenate([*codes, diagonal]), return_counts=True)
     counts[np.searchsorted(pairs, diagonal)] -= 1
-    return pairs, counts.clip(min=1)
+    return pairs, counts.clip(min=1), against

@@ -87,7 +87,7 @@ def confident_joint(probs: npt.ArrayLike, y: npt.ArrayLike) -> Matrix:
     labels = check_given(y, p)
     k = p.shape[1]
     threshold, observed = thresholds(p, labels)
-    pairs, number = confident_pairs(p, labels, threshold)
+    pairs, number, _ = confident_pairs(p, labels, threshold)
     counts = np.zeros(k * k)
     counts[pairs] = number
     counts = counts.reshape(k, k)
