@@ -25,7 +25,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import claims
 import numpy as np
+import sizes
 
 from noisegate.studies import papers
 from noisegate.studies.report.table import CellRuns, Entry, build_table, gather
@@ -39,10 +41,16 @@ ARCHIVES, README = HERE / "results", HERE / "README.md"
 #: Bytes in an archive before it is compressed, which makes a sixth of them.
 PART = 2_500_000
 #: What a run leaves that is worth keeping.
-KEPT = ("result.json", "arrays.safetensors", "failed.json")
+ARRAYS = "arrays.safetensors"
+KEPT = ("result.json", ARRAYS, "failed.json")
+#: Bytes of arrays beyond which a run's are left out: a figure that needs them is drawn when the run is done again.
+LARGE = 400_000
 #: The accuracies of a run: at its end, and at the epoch whose accuracy on the noisy validation rows is best.
 LAST, CHOSEN = "test_accuracy", "test_accuracy_best_validation"
-BLOCK = re.compile(r"(<!-- (cells|changes) of ([\w-]+)( rows [\w,-]+)? -->\n).*?(<!-- end -->)", re.DOTALL)
+BLOCK = re.compile(
+    r"(<!-- (cells|changes|coverage|claims)(?: of ([\w-]+))?( at laptop)?( rows [\w,.-]+)? -->\n).*?(<!-- end -->)",
+    re.DOTALL,
+)
 
 
 def unpack(folder: Path, archives: Path = ARCHIVES, pattern: str = "*.tar.xz") -> int:
@@ -66,7 +74,7 @@ def pack(folder: Path, archives: Path = ARCHIVES) -> dict[str, int]:
         whole = Path(scratch)
         unpack(whole, archives)
         for path in sorted((folder / "runs").glob("*/*")):
-            if path.name in KEPT:
+            if path.name in KEPT and not (path.name == ARRAYS and path.stat().st_size > LARGE):
                 target = whole / "runs" / path.parent.name / path.name
                 target.parent.mkdir(parents=True, exist_ok=True)
                 target.write_bytes(path.read_bytes())
@@ -114,6 +122,10 @@ def _groups(store: Store) -> dict[str, list[str]]:
             by_method.setdefault((cell.settings.data["name"], cell.settings.method), name)
             for run in results.runs(cell):
                 places.setdefault(run.key, name)
+    for study in sizes.reduced_studies():
+        for cell in study:
+            for run in sizes.runs(study, cell):
+                places.setdefault(run.key, f"{study.name}-laptop-{slug(cell.row)}")
     groups: dict[str, list[str]] = defaultdict(list)
     for path in sorted((store.folder / "runs").iterdir()):
         result = store.result(path.name)
@@ -145,9 +157,9 @@ def table(study: Study, store: Store, rows: Sequence[str] = ()) -> list[str]:
         return ["Not run yet.", ""]
     entries = build_table(study, cells).entries
     lines = [
-        "| method | column | paper | ours | n | difference, sd | in the paper's sd | GPU s "
+        "| scale | method | column | paper | ours | n | difference, sd | in the paper's sd | GPU s "
         "| last 10 tests | epoch by noisy validation | single runs |",
-        "|---|---|---|---|---|---|---|---|---|---|---|",
+        "|---|---|---|---|---|---|---|---|---|---|---|---|",
         *(_line(entry) for entry in entries),
         "",
         *_about(cells),
@@ -165,6 +177,7 @@ def _line(entry: Entry) -> str:
         "| "
         + " | ".join(
             (
+                "paper",
                 of.cell.row,
                 of.cell.column,
                 "-" if paper is None else with_deviation(paper.mean, paper.std, value),
@@ -240,6 +253,9 @@ def changes(study: Study, store: Store, rows: Sequence[str] = ()) -> list[str]:
                 groups[f"`{change}`" if change else "nothing, more seeds"].append(result)
         if groups:
             groups["nothing"] = list(of.results)
+        groups = {
+            change: results for change, results in groups.items() if not _is_searched(of, change, results)
+        }
         for change, results in sorted(groups.items(), key=lambda group: (group[0][0] == "`", group[0])):
             results.sort(key=lambda result: result.seed)
             last, chosen = ([100 * r.metrics[name] for r in results] for name in (LAST, CHOSEN))
@@ -249,6 +265,12 @@ def changes(study: Study, store: Store, rows: Sequence[str] = ()) -> list[str]:
                 f"| {_list(last)} | {_list(chosen)} |"
             )
     return [*lines, ""]
+
+
+def _is_searched(of: CellRuns, change: str, results: Sequence[Result]) -> bool:
+    """Whether these are candidates of a search on the first seed: a table of their own has them."""
+    names = {name.partition("=")[0].strip("`").removeprefix("params.") for name in change.split(", ")}
+    return bool(of.cell.search) and names <= of.cell.search.keys() and all(r.seed == 0 for r in results)
 
 
 def _mean(values: Sequence[float]) -> str:
@@ -278,9 +300,18 @@ def written(text: str, store: Store) -> str:
     """README's text with its tables made anew."""
 
     def block(match: re.Match[str]) -> str:
-        rows = [row for row in (match[4] or "").removeprefix(" rows ").split(",") if row]
-        make = table if match[2] == "cells" else changes
-        return match[1] + "\n".join(["", *make(papers.get(match[3]), store, rows)]) + "\n" + match[5]
+        rows = [row for row in (match[5] or "").removeprefix(" rows ").split(",") if row]
+        return match[1] + "\n".join(["", *lines(match, rows), ""]) + match[6]
+
+    def lines(match: re.Match[str], rows: list[str]) -> Sequence[str]:
+        if match[2] == "coverage":
+            return sizes.coverage(store)
+        if match[2] == "claims":
+            return claims.table(store, match[3])
+        study = papers.get(match[3])
+        if match[4]:
+            return sizes.table(study, store, rows)
+        return (table if match[2] == "cells" else changes)(study, store, rows)
 
     return BLOCK.sub(block, text)
 

@@ -22,11 +22,13 @@ FOLDER = Path(__file__).parent.parent / "reproduction"
 
 @pytest.fixture(scope="module")
 def ledger():
+    sys.path.insert(0, str(FOLDER))
     spec = importlib.util.spec_from_file_location("ledger", FOLDER / "ledger.py")
     module = importlib.util.module_from_spec(spec)
     sys.modules["ledger"] = module
     spec.loader.exec_module(module)
     yield module
+    sys.path.remove(str(FOLDER))
     del sys.modules["ledger"]
 
 
@@ -49,6 +51,61 @@ def test_the_tables_of_the_readme_are_those_of_the_stored_results(ledger, unpack
     text = (FOLDER / "README.md").read_text()
     assert ledger.BLOCK.search(text)
     assert ledger.written(text, Store(unpacked[0])) == text
+
+
+@pytest.fixture(scope="module")
+def others(ledger):
+    """The modules beside the ledger."""
+    return sys.modules["sizes"], sys.modules["claims"]
+
+
+def test_every_claim_is_about_cells_that_there_are(others):
+    _, claims = others
+    for name, tested in claims.CLAIMS.items():
+        study = ng.studies.get(name).at_scale("laptop")
+        shown = {value.name for value in study.values} | {None}
+        for claim in tested:
+            assert study.cell(*claim.more) is not None, claim
+            assert study.cell(*claim.less) is not None, claim
+            assert claim.value in shown
+
+
+@pytest.mark.parametrize(
+    ("mean", "p", "words"),
+    [
+        (1.0, 0.01, "**shows**"),
+        (-1.0, 0.01, "**the opposite shows**"),
+        (1.0, 0.2, "right sign"),
+        (-1.0, None, "wrong sign"),
+    ],
+)
+def test_what_a_test_says_of_a_claim(others, mean, p, words):
+    assert others[1].verdict(mean, p) == words
+
+
+def test_the_coverage_counts_cells(others, unpacked):
+    sizes, _ = others
+    lines = {line.split("`")[1]: line for line in sizes.coverage(Store(unpacked[0])) if "`" in line}
+    assert set(lines) == {name for name in ng.studies.studies() if name != "demo"}
+    assert "| 81 | **81** of 81 | 5 to 10 |" in lines["ln-table1-mnist"]
+    assert "| 81 | **8** of 81 | 2 to 3 |" in lines["ln-table1-cifar10"]
+
+
+def test_a_search_fills_a_cell_with_its_best_candidate(others, tmp_path):
+    sizes, _ = others
+    study = ng.studies.get("temperature-table6").at_scale("laptop")
+    cell = study.cell("Ours τ = τ*", "paper's τ* = 5", "MNIST")
+    store = Store(tmp_path / "r")
+    for candidate in cell.candidates():
+        for seed in (0, 1):
+            run = candidate.replace(seed=seed)
+            score = -abs(candidate.params["temperature"] - 10.0) + seed
+            content = dict.fromkeys(("versions", "hardware", "seconds"), None)
+            content |= {"format": 1, "key": run.key, "settings": run.full(), "history": []}
+            store.save(run, {**content, "metrics": {"validation_log_likelihood": score}}, {})
+    results, words = sizes.chosen(study, cell, store)
+    assert sorted(results) == [0, 1]
+    assert words == ", searched: temperature 10"
 
 
 def test_packing_again_makes_the_same_files(ledger, unpacked, tmp_path, monkeypatch):

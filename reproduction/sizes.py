@@ -1,0 +1,187 @@
+"""What was run of every study, at which size; and the tables of the size of a laptop."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+
+from noisegate.evaluation.significance import difference_in_deviations, paired
+from noisegate.studies import papers
+from noisegate.studies.report.words import column_name, with_deviation
+from noisegate.studies.store import Result, Store
+from noisegate.studies.study import Cell, RunSettings, Study, Value, slug
+
+#: Seeds of a run at the size of a laptop that are looked for: those asked for by --seeds count too.
+SEEDS = 25
+PAPERS = {
+    "ln": "Logistic-Normal",
+    "temperature": "softmax temperature",
+    "smoothing": "label smoothing",
+    "causalnl": "CausalNL",
+}
+
+
+def reduced_studies() -> Iterator[Study]:
+    """The studies at the size of a laptop, where that differs from the paper's."""
+    for study in papers.studies().values():
+        if study.laptop.reduces:
+            yield study.at_scale("laptop")
+
+
+def runs(study: Study, cell: Cell) -> Iterator[RunSettings]:
+    """Whatever could be run of a cell: every setting of its search, with many seeds."""
+    for settings in [cell.settings, *(cell.candidates() if cell.search else [])]:
+        for seed in range(max(SEEDS, study.seeds)):
+            yield settings.replace(seed=seed)
+
+
+def found(settings: RunSettings, store: Store) -> dict[int, Result]:
+    """The finished runs of settings, by seed."""
+    each = (store.result(settings.replace(seed=seed)) for seed in range(SEEDS))
+    return {result.seed: result for result in each if result is not None}
+
+
+def chosen(study: Study, cell: Cell, store: Store) -> tuple[dict[int, Result], str]:
+    """The runs that fill a cell, and what a search chose: by the mean over all seeds, if all candidates have some.
+
+    The seeds are those that all candidates have.
+    """
+    own = found(cell.settings, store)
+    if not cell.search or study.select.seeds != "all":
+        return own, ""
+    grids = {candidate.key: (candidate, found(candidate, store)) for candidate in cell.candidates()}
+    there = [of_one for _, of_one in grids.values()]
+    if not all(there):
+        return own, ""
+    common = set.intersection(*(set(of_one) for of_one in there))
+    if not common:
+        return own, ""
+
+    def score(of_one: Mapping[int, Result]) -> float:
+        return float(np.mean([of_one[seed].metrics[study.select.metric] for seed in common]))
+
+    best, results = max(grids.values(), key=lambda pair: score(pair[1]))
+    words = ", ".join(f"{name} {best.params[name]:g}" for name in cell.search)
+    return results, f", searched: {words}"
+
+
+def seconds(results: Sequence[Result]) -> float:
+    """What runs took together, each one's share of its process."""
+    return sum(result.own_seconds for result in results)
+
+
+def table(study: Study, store: Store, rows: Sequence[str] = ()) -> list[str]:
+    """Every cell that was run at the size of a laptop, or at the paper's where nothing is reduced, as Markdown."""
+    small = study.at_scale("laptop")
+    filled = {
+        (cell.row, cell.group, cell.column): (cell, *chosen(small, cell, store))
+        for cell in small
+        if not rows or slug(cell.row) in rows
+    }
+    filled = {place: of for place, of in filled.items() if of[1]}
+    if not filled:
+        return ["Not run yet.", ""]
+    head = "| scale | row | column | paper | ours | n | difference, sd | s | single runs |"
+    against = small.stars_against
+    if against is not None:
+        head = head.replace("| s |", "| p in pairs | s |")
+    lines = [head, "|---" * (head.count("|") - 1) + "|"]
+    for (_, group, column), (cell, results, words) in filled.items():
+        for value in small.values:
+            rival = filled.get((against or "", group, column))
+            lines.append(_line(study, small, (cell, results, words), value, rival and rival[1]))
+    everything = [result for _, results, _ in filled.values() for result in results.values()]
+    return [*lines, "", *about(everything), ""]
+
+
+def _line(
+    study: Study,
+    small: Study,
+    of: tuple[Cell, Mapping[int, Result], str],
+    value: Value,
+    rival: Mapping[int, Result] | None,
+) -> str:
+    cell, results, words = of
+    unit = 100.0 if value.percent else 1.0
+    numbers = {seed: unit * r.metrics[value.name] for seed, r in results.items() if value.name in r.metrics}
+    mean = float(np.mean(list(numbers.values()))) if numbers else None
+    std = float(np.std(list(numbers.values()), ddof=1)) if len(numbers) > 1 else None
+    paper = cell.paper.get(value.name)
+    difference = None
+    if mean is not None and paper is not None:
+        difference = difference_in_deviations(mean, std, paper.mean, paper.std)
+    title = f" {value.title}" if len(small.values) > 1 else ""
+    digits = value.digits if value.digits > 2 else 1
+    cells = [
+        "laptop" if study.laptop.reduces else "paper",
+        cell.row + words,
+        column_name(cell.group, cell.column) + title,
+        "-" if paper is None else with_deviation(paper.mean, paper.std, value),
+        "-" if mean is None else with_deviation(mean, std, value),
+        str(len(numbers)),
+        "-" if difference is None else f"{difference:+.1f}",
+        f"{seconds(list(results.values())):.0f}",
+        " ".join(f"{numbers[seed]:.{digits}f}" for seed in sorted(numbers)),
+    ]
+    if small.stars_against is not None:
+        cells.insert(
+            -2, "-" if rival is None or cell.row == small.stars_against else _p(numbers, rival, value)
+        )
+    return f"| {' | '.join(cells)} |"
+
+
+def _p(numbers: Mapping[int, float], rival: Mapping[int, Result], value: Value) -> str:
+    unit = 100.0 if value.percent else 1.0
+    common = sorted(numbers.keys() & rival.keys())
+    p = paired(
+        [numbers[seed] for seed in common], [unit * rival[seed].metrics[value.name] for seed in common]
+    )
+    return "-" if p is None else f"{p:.2g}"
+
+
+def about(results: Sequence[Result]) -> Iterator[str]:
+    """How many runs there are, how long they took, on what and with which versions."""
+    distinct = {result.key: result for result in results}.values()
+    versions = {", ".join(f"{k} {v}" for k, v in r.about["versions"].items()) for r in distinct}
+    hardware = sorted(
+        {f"{r.about['hardware']} ({str(r.about.get('device', '')).split(':')[0]})" for r in distinct}
+    )
+    yield (
+        f"{len(distinct)} runs, {seconds(list(distinct)):,.0f} s; {'; '.join(hardware)}; "
+        f"noisegate {', '.join(sorted({r.about['noisegate'] for r in distinct}))}, {'; '.join(sorted(versions))}."
+    )
+
+
+# -- coverage --------------------------------------------------------------------------------------
+
+
+def coverage(store: Store) -> list[str]:
+    """Every table and figure of the papers: how many of its cells were run, at which size, with how many seeds."""
+    lines = [
+        "| paper | study | cells | run at the paper's size | seeds | run at the size of a laptop | seeds |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for study in papers.studies().values():
+        paper = PAPERS.get(study.name.split("-")[0])
+        if paper is None:
+            continue
+        own = _counted(study, study, store)
+        small = _counted(study, study.at_scale("laptop"), store) if study.laptop.reduces else ("the same", "")
+        cells = str(len(study.cells)) if study.cells else "none: nothing is trained"
+        lines.append(
+            f"| {paper} | `{study.name}` | {cells} | {own[0]} | {own[1]} | {small[0]} | {small[1]} |"
+        )
+    return [*lines, ""]
+
+
+def _counted(study: Study, sized: Study, store: Store) -> tuple[str, str]:
+    """How many of the paper's cells have a run, and how many seeds those have."""
+    if not study.cells:
+        return "-", ""
+    counts = [len(chosen(sized, cell, store)[0]) for cell in sized]
+    there = [count for count in counts if count]
+    if not there:
+        return f"0 of {len(sized.cells)}", ""
+    seeds = str(min(there)) if min(there) == max(there) else f"{min(there)} to {max(there)}"
+    return f"**{len(there)}** of {len(sized.cells)}", seeds
