@@ -1,4 +1,3 @@
-import os
 import pickle
 import threading
 
@@ -7,28 +6,8 @@ import pytest
 from PIL import Image
 
 from noisegate.data import ImageFiles, ImageReader
-from noisegate.data.images import PathList, decode, probe, walk
+from noisegate.data.images import decode, probe, walk
 from noisegate.errors import DamagedFileError, InputError, MissingDataError
-
-
-def test_path_list_is_a_sequence_of_any_names():
-    names = ["a.png", "", "b/ö,1 .jpg", os.fsdecode(b"raw\xff.png"), "c"]
-    paths = PathList(iter(names))
-    assert list(paths) == names
-    assert paths[-1] == "c"
-    assert paths[1:4] == names[1:4]
-    assert list(paths.take(np.array([4, 0])).take(np.array([1]))) == ["a.png"]
-    assert list(pickle.loads(pickle.dumps(paths))) == names
-    assert len(PathList([])) == 0
-    with pytest.raises(IndexError):
-        paths[5]
-
-
-def test_paths_share_their_buffer_and_stay_small():
-    paths = PathList(f"images/{i % 10}/{i:038d}.jpg" for i in range(20_000))
-    assert paths.take(np.arange(10))._buffer is paths._buffer
-    stored = len(paths._buffer) + paths._ends.nbytes
-    assert stored <= 20_000 * 60  # 51 characters and 8 bytes each
 
 
 def test_pixels_of_the_right_size_are_untouched(tmp_path, rng, write_image):

@@ -1,13 +1,10 @@
-import errno
-import fcntl
 import os
 import stat
 
 import pytest
 
 from noisegate._io.files import atomic, check_writable, read_json, write_json, write_text
-from noisegate._io.lock import is_locked, locked
-from noisegate.errors import BusyError, DamagedFileError, InputError, MissingDataError
+from noisegate.errors import DamagedFileError, InputError, MissingDataError
 
 
 def test_an_interrupted_write_leaves_the_old_file_and_nothing_else(tmp_path):
@@ -44,43 +41,6 @@ def test_json_round_trip_and_its_errors(tmp_path):
         read_json(tmp_path / "none.json")
     with pytest.raises(InputError, match="found a folder"):
         read_json(tmp_path)
-
-
-def test_the_lock_is_released_after_an_error(tmp_path):
-    with pytest.raises(KeyError), locked(tmp_path, "working"):
-        raise KeyError
-    with (
-        locked(tmp_path, "working"),
-        pytest.raises(BusyError, match="another process is working in"),
-        locked(tmp_path, "working"),
-    ):
-        pass
-
-
-def test_a_lock_is_seen_without_writing(tmp_path, monkeypatch):
-    assert not is_locked(tmp_path)
-    assert os.listdir(tmp_path) == []
-    with locked(tmp_path, "working"):
-        assert is_locked(tmp_path)
-    (tmp_path / ".lock").chmod(0o400)
-    opened = []
-    monkeypatch.setattr(
-        "builtins.open", lambda path, mode="r", **_: opened.append(mode) or os.fdopen(os.open(path, 0))
-    )
-    assert not is_locked(tmp_path)
-    assert opened == ["r"]
-
-
-@pytest.mark.parametrize("code", [errno.ENOSYS, errno.ENOLCK, errno.ENOTSUP])
-def test_a_file_system_without_locks_is_refused(tmp_path, monkeypatch, code):
-    def flock(file, operation):
-        raise OSError(code, os.strerror(code))
-
-    monkeypatch.setattr(fcntl, "flock", flock)
-    with pytest.raises(InputError, match="cannot lock files") as refused, locked(tmp_path, "working"):
-        pass
-    assert not isinstance(refused.value, BusyError)
-    assert not is_locked(tmp_path)
 
 
 def test_a_place_that_cannot_be_written_to_is_refused_and_nothing_is_left(tmp_path):

@@ -18,7 +18,6 @@ from noisegate.data.images import (
     SUFFIXES,
     ImageFiles,
     ImageReader,
-    PathList,
     probe,
     visible,
     walk,
@@ -62,7 +61,9 @@ class _Pixels:
         if self.resident not in (True, False, "auto"):
             raise InputError(f"resident must be True, False or 'auto', got {self.resident!r}")
 
-    def inputs(self, folder: Path, parts: dict[str, PathList]) -> tuple[dict[str, Inputs], ImageReader, bool]:
+    def inputs(
+        self, folder: Path, parts: dict[str, list[str]]
+    ) -> tuple[dict[str, Inputs], ImageReader, bool]:
         """Inputs of every part, the reader for new images, and whether the pixels are in memory."""
         links = self.follow_links
         size, channels = self.size, self.channels
@@ -212,8 +213,8 @@ def _check_same_classes(top: Path, classes: list[str]) -> None:
         raise InputError(f"{top} has class folders that training has not: {', '.join(unknown[:5])}")
 
 
-def _scan(folder: Path, sub: str, classes: list[str], follow_links: bool) -> tuple[PathList, Labels]:
-    """Paths and labels of one part; labels are collected while the paths stream into their buffer."""
+def _scan(folder: Path, sub: str, classes: list[str], follow_links: bool) -> tuple[list[str], Labels]:
+    """Paths and labels of one part; in one order."""
     labels = array("q")
 
     def paths() -> Iterator[str]:
@@ -224,7 +225,7 @@ def _scan(folder: Path, sub: str, classes: list[str], follow_links: bool) -> tup
                 labels.append(label)
                 yield path
 
-    found = PathList(paths())
+    found = list(paths())
     return found, np.array(labels, dtype=np.int64)
 
 
@@ -372,7 +373,7 @@ def load_clothing1m(
     folder = _folder(path)
     classes = _category_names(folder)
     noisy, right = (_key_labels(folder, kind, len(classes)) for kind in ("noisy", "clean"))
-    paths = {part: PathList(_keys(folder, file)) for part, file in _KEY_LISTS.items()}
+    paths = {part: list(_keys(folder, file)) for part, file in _KEY_LISTS.items()}
     labels = {part: _labels_of(paths[part], right, "clean") for part in ("val", "test")}
     labels["train"] = _labels_of(paths["train"], noisy, "noisy")
     if not noisy_only:
@@ -396,13 +397,13 @@ def load_clothing1m(
 
 
 def _with_clean_rows(
-    folder: Path, paths: PathList, labels: Labels, right: dict[str, int]
-) -> tuple[PathList, Labels]:
+    folder: Path, paths: list[str], labels: Labels, right: dict[str, int]
+) -> tuple[list[str], Labels]:
     """Noisy rows, less those that are in the clean training list, and that list with its clean labels."""
     clean = list(_keys(folder, "clean_train"))
     listed = set(clean)
     keep = np.flatnonzero([path not in listed for path in paths])
-    joined = PathList([*paths.take(keep), *clean])
+    joined = [*(paths[row] for row in keep.tolist()), *clean]
     return joined, np.concatenate([labels[keep], _labels_of(clean, right, "clean")])
 
 

@@ -6,8 +6,7 @@ import contextlib
 import functools
 import hashlib
 import os
-from array import array
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -28,42 +27,6 @@ RESIDENT_BYTES = 1 << 30
 #: Files whose size goes into a fingerprint, at most.
 FINGERPRINTED = 100_000
 _SKIPPED = ("__MACOSX", "__pycache__")
-
-
-class PathList(Sequence[str]):
-    """Many paths in one buffer: a million of 50 characters take 58 MB, a list of str about 110 MB.
-
-    >>> paths = PathList(["a/1.png", "b/2.png", "b/3.png"])
-    >>> list(paths.take(np.array([2, 0])))
-    ['b/3.png', 'a/1.png']
-    """
-
-    def __init__(self, paths: Iterable[str]) -> None:
-        buffer, ends = bytearray(), array("q")
-        for path in paths:
-            buffer += os.fsencode(path)
-            ends.append(len(buffer))
-        self._buffer, self._ends = buffer, np.frombuffer(ends, np.int64) if ends else np.zeros(0, np.int64)
-        self._rows: npt.NDArray[np.int64] | None = None
-
-    def __len__(self) -> int:
-        return len(self._ends if self._rows is None else self._rows)
-
-    def __getitem__(self, index: Any) -> Any:
-        if isinstance(index, slice):
-            return [self[i] for i in range(*index.indices(len(self)))]
-        place = range(len(self))[index]
-        row = place if self._rows is None else int(self._rows[place])
-        start = int(self._ends[row - 1]) if row else 0
-        return os.fsdecode(bytes(self._buffer[start : int(self._ends[row])]))
-
-    def take(self, index: npt.NDArray[np.int64]) -> PathList:
-        """The paths `index`, sharing the buffer."""
-        new = object.__new__(PathList)
-        new._buffer, new._ends = self._buffer, self._ends
-        rows = np.arange(len(self._ends)) if self._rows is None else self._rows
-        new._rows = rows[np.asarray(index, np.int64)]
-        return new
 
 
 class ImageFiles:
@@ -96,7 +59,7 @@ class ImageFiles:
             raise InputError(
                 f"images need a size of 1 or more and 1 or 3 channels, got {size} and {channels}"
             )
-        self.names = paths if isinstance(paths, PathList) else PathList(paths)
+        self.names = list(paths)
         self.size, self.channels, self.follow_links = int(size), channels, follow_links
         self.folder = None if folder is None else os.fspath(folder)
         self._real = None if folder is None or follow_links else os.path.realpath(folder)
@@ -115,7 +78,7 @@ class ImageFiles:
     def take(self, index: npt.NDArray[np.int64]) -> ImageFiles:
         """The files `index`, still unread."""
         return ImageFiles(
-            self.names.take(index),
+            [self.names[row] for row in np.asarray(index, np.int64).tolist()],
             self.size,
             self.channels,
             folder=self.folder,
@@ -286,7 +249,7 @@ class ImageReader:
 
     def _files(self, path: str | os.PathLike[str]) -> ImageFiles:
         if os.path.isdir(path):
-            files = ImageFiles(PathList(walk(path)), self.size, self.channels, folder=path)
+            files = ImageFiles(list(walk(path)), self.size, self.channels, folder=path)
             if not len(files):
                 raise InputError(f"there are no images in {path} (looked for {' '.join(SUFFIXES)})")
             return files

@@ -45,6 +45,8 @@ QUIET = 1.0
 LOOK = 10.0
 #: Seconds that interrupted runs have for leaving, before their workers are killed.
 GRACE = 5.0
+#: Environment variable that Ray reads when it is imported: "0" keeps it on the loopback interface.
+LOOPBACK = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
 #: Seconds that an address has for answering.
 REACH = 5.0
 #: Seconds until a file that another node wrote must be visible here; network file systems may lag by this much.
@@ -101,7 +103,7 @@ class RayEngine(Engine):
         self.address, self.workers, self.shared, self.cpus, self.gpus = address, workers, shared, cpus, gpus
 
     def width(self, todo: Sequence[RunSettings], context: Context) -> int:
-        if self._elsewhere(_import()):
+        if self._elsewhere(self._import()):
             with self._session() as ray:
                 nodes = _nodes(ray)
         else:
@@ -139,6 +141,21 @@ class RayEngine(Engine):
 
     # The session.
 
+    def _import(self) -> Any:
+        """The module `ray`, with its settings made before it reads them."""
+        # Ray must not report about its users, nor warn about a default that we do not rely on.
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+        os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+        if not (self.address or os.environ.get("RAY_ADDRESS")):
+            # A cluster of this machine alone: every process of it listens on the loopback interface only. Ray
+            # has no other switch for that; its name is of the systems where it is off by default.
+            os.environ.setdefault(LOOPBACK, "0")
+        try:
+            import ray
+        except ImportError:
+            raise InputError("the engine ray needs Ray: pip install 'noisegate[ray]'") from None
+        return ray
+
     def _elsewhere(self, ray: Any) -> str | None:
         """The address to go to; None for a cluster of our own."""
         if ray.is_initialized():
@@ -148,7 +165,7 @@ class RayEngine(Engine):
     @contextlib.contextmanager
     def _session(self) -> Iterator[Any]:
         """The `ray` module, connected; what was started here is ended here."""
-        ray = _import()
+        ray = self._import()
         address = self._elsewhere(ray)
         if ray.is_initialized():
             if self.address not in (None, "auto", address):
@@ -160,7 +177,6 @@ class RayEngine(Engine):
             return
         with contextlib.ExitStack() as stack:
             undo = stack.enter_context(_own_sigterm())
-            stack.enter_context(_no_messages(ray))
             folder = None if address else stack.enter_context(_short_folder())
             stack.callback(ray.shutdown)
             if address:
@@ -169,17 +185,6 @@ class RayEngine(Engine):
                 _start(ray, folder)
             undo()
             yield ray
-
-
-def _import() -> Any:
-    # Before the import: Ray must not report about its users, nor warn about a default that we do not rely on.
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
-    try:
-        import ray
-    except ImportError:
-        raise InputError("the engine ray needs Ray: pip install 'noisegate[ray]'") from None
-    return ray
 
 
 @contextlib.contextmanager
@@ -205,23 +210,6 @@ def _leave(number: int, frame: Any) -> None:
     sys.exit(128 + number)
 
 
-@contextlib.contextmanager
-def _no_messages(ray: Any) -> Iterator[None]:
-    """Keep Ray from printing into our output that a worker died: what becomes of its run is told by an event.
-
-    Ray has no option for it; the switch is the one that its debugger uses.
-    """
-    printer, switch = ray._private.worker, "_worker_logs_enabled"
-    before = getattr(printer, switch, None)
-    if before is not None:
-        setattr(printer, switch, False)
-    try:
-        yield
-    finally:
-        if before is not None:
-            setattr(printer, switch, before)
-
-
 def _quiet() -> dict[str, Any]:
     return {"log_to_driver": False, "logging_level": logging.ERROR}
 
@@ -234,6 +222,11 @@ def _short_folder() -> tempfile.TemporaryDirectory[str]:
 
 def _start(ray: Any, folder: str | None) -> None:
     """A cluster of this machine alone, with its files in `folder`."""
+    if ray.util.get_node_ip_address() != "127.0.0.1":
+        raise InputError(
+            "Ray was imported before noisegate could tell it to listen on this machine only, and would be "
+            f"reachable from the network: set {LOOPBACK}=0 first, or call ray.init yourself"
+        )
     here = _this_machine()
     try:
         ray.init(
@@ -258,28 +251,16 @@ def _connect(ray: Any, address: str) -> None:
 
 
 def _check_reachable(address: str) -> None:
-    """Refuse an address where nobody answers, or not Ray: Ray itself would try for a quarter of an hour."""
+    """Refuse an address where nobody answers: Ray itself would try for a quarter of an hour."""
     host, colon, port = address.removeprefix("ray://").rpartition(":")
     if not colon or not port.isdigit():
         return
     try:
-        with socket.create_connection((host.strip("[]"), int(port)), timeout=REACH) as connection:
-            connection.settimeout(REACH)
-            # Ray speaks HTTP/2 (unless inside TLS): the first frame from it are its settings, type 4.
-            connection.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0]))
-            answer = b"" if _tls() else connection.recv(9)
+        socket.create_connection((host.strip("[]"), int(port)), timeout=REACH).close()
     except (OSError, OverflowError) as error:
         raise InputError(
             f"nobody answers at {address} ({error}); start the cluster (ray start --head), or name its address"
         ) from None
-    if not _tls() and answer[3:4] != b"\x04":
-        raise InputError(
-            f"what answers at {address} is not Ray; its own port is 6379 unless it was told another"
-        )
-
-
-def _tls() -> bool:
-    return os.environ.get("RAY_USE_TLS", "0") not in ("", "0")
 
 
 # -- how much fits ---------------------------------------------------------------------------------
