@@ -1,6 +1,7 @@
 """Reports: numbers against independent computation, what is said, and what is refused."""
 
 import csv
+import html
 import io
 import json
 import math
@@ -13,7 +14,7 @@ import pytest
 from scipy import stats
 
 from noisegate.errors import InputError, UnknownNameError
-from noisegate.reporting.markdown import Markdown, escape
+from noisegate.reporting.page import Page, escape
 from noisegate.reporting.plots import panels
 from noisegate.studies import papers
 from noisegate.studies.execute import execute
@@ -535,7 +536,7 @@ def test_figures_are_saved_and_shown(store, tmp_path):
     assert {png, svg} < set(report.files)
     markdown, page = read(report, "report.md"), read(report, "report.html")
     assert "![A line \\| of CE.](figures/toy-figure1.png)" in markdown
-    for text in (markdown, page.replace("&#x27;", "'")):
+    for text in (markdown, html.unescape(page)):
         assert "What the paper's figure shows: The paper's line rises." in text
     assert 'alt="A line | of CE."' in page
     assert page.count("data:image/png;base64,") == 1
@@ -643,9 +644,7 @@ def test_a_search_under_way_is_told(store, tmp_path):
 
 
 def test_markdown_is_escaped():
-    text = (
-        Markdown("a # *b*", "1. no list").text("# no heading", "- no item").bullets(["_x_ | <b>"]).text_of()
-    )
+    text = Page("a # *b*", "1. no list").text("# no heading", "- no item").bullets(["_x_ | <b>"]).markdown()
     assert text.splitlines()[0] == "# a # \\*b\\*"
     assert "1\\. no list" in text
     assert "\\# no heading\n\n\\- no item" in text
@@ -654,7 +653,7 @@ def test_markdown_is_escaped():
 
 
 def test_code_cannot_end_its_block():
-    assert "````\na ``` b\n````" in Markdown("t").code("a ``` b").text_of()
+    assert "````\na ``` b\n````" in Page("t").code("a ``` b").markdown()
 
 
 # -- a real one ------------------------------------------------------------------------------------

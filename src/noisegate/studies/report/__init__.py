@@ -9,9 +9,7 @@ from typing import Any
 
 from noisegate._io.files import write_text
 from noisegate.errors import InputError, UnknownNameError
-from noisegate.reporting.markdown import Markdown
-from noisegate.reporting.page import Page
-from noisegate.studies.report.document import Content, compose, lead, title
+from noisegate.studies.report.document import Content, compose
 from noisegate.studies.report.figures import draw_figures, save_figures
 from noisegate.studies.report.search import searched
 from noisegate.studies.report.spreadsheet import runs_csv, table_csv
@@ -83,10 +81,8 @@ def write_report(
         written.append(_write(target / "table.csv", table_csv(content.table)))
     if content.cells:
         written.append(_write(target / "runs.csv", runs_csv(results, content.cells)))
-    page, markdown = Page(title(content), lead(content)), Markdown(title(content), lead(content))
-    compose(markdown, content, lambda drawn: drawn.path)
-    compose(page, content, lambda drawn: drawn.png)
-    written += [markdown.write(target / "report.md"), page.write(target / "report.html")]
+    page = compose(content)
+    written += [page.write(target / "report.md"), page.write(target / "report.html")]
     undrawn = [f"{item.figure.name}: {item.missing}" for item in content.figures if item.missing]
     missing = (*content.incomplete, *undrawn)
     return Report(target, tuple(written), content.table, missing, len(content.failures))

@@ -1,15 +1,14 @@
-"""What a report says, from top to bottom, for Markdown and HTML alike."""
+"""What a report says, from top to bottom, as a page."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from noisegate.reporting.markdown import Markdown
 from noisegate.reporting.page import Page, Span
 from noisegate.studies.report.figures import Drawn
 from noisegate.studies.report.search import Searched
@@ -44,8 +43,6 @@ _ACCURACIES = {
         Span("not available in practice: epoch chosen by clean test labels", soft=True, below=True),
     ),
 }
-
-Writer = Page | Markdown
 
 
 @dataclass(frozen=True)
@@ -135,20 +132,21 @@ def lead(content: Content) -> str:
     return " ".join(parts)
 
 
-def compose(writer: Writer, content: Content, picture: Callable[[Drawn], Any]) -> None:
-    """Write every section that has something to say; `picture` is what the writer's figures are made of."""
-    writer.facts(_facts(content))
+def compose(content: Content) -> Page:
+    """The report, with every section that has something to say."""
+    page = Page(title(content), lead(content))
+    page.facts(_facts(content))
     if content.table is not None:
-        _results(writer, content.table, content)
-        _accuracies(writer, content)
-    _figures(writer, content, picture)
-    _searches(writer, content)
+        _results(page, content.table, content)
+        _accuracies(page, content)
+    _figures(page, content)
+    _searches(page, content)
     if content.study.notes:
-        writer.section("Protocol: what is our choice, or differs from the paper's words")
-        writer.bullets(content.study.notes)
-    _missing(writer, content)
-    writer.section("To do it again")
-    writer.text("What is stored is not done again.").code(content.command)
+        page.section("Protocol: what is our choice, or differs from the paper's words")
+        page.bullets(content.study.notes)
+    _missing(page, content)
+    page.section("To do it again")
+    return page.text("What is stored is not done again.").code(content.command)
 
 
 def _facts(content: Content) -> list[tuple[str, Any]]:
@@ -186,15 +184,15 @@ def _hardware(run: Result) -> str:
 # -- tables ----------------------------------------------------------------------------------------
 
 
-def _results(writer: Writer, table: Table, content: Content) -> None:
-    writer.section("Results")
+def _results(page: Page, table: Table, content: Content) -> None:
+    page.section("Results")
     groups, header = headings(table.study)
     values = ", ".join(unit(value) for value in table.study.values)
     caption = f"{values[:1].upper()}{values[1:]}: mean ± standard deviation over seeds."
     if content.size:
         caption += f" {content.size[:1].upper()}{content.size[1:]}."
-    writer.table(table_rows(table), header, caption=caption, groups=groups, row_headers=True)
-    writer.bullets(_how_to_read(table, content))
+    page.table(table_rows(table), header, caption=caption, groups=groups, row_headers=True)
+    page.bullets(_how_to_read(table, content))
 
 
 def _how_to_read(table: Table, content: Content) -> list[str]:
@@ -224,7 +222,7 @@ def _how_to_read(table: Table, content: Content) -> list[str]:
     return [*items, *table.notes]
 
 
-def _accuracies(writer: Writer, content: Content) -> None:
+def _accuracies(page: Page, content: Content) -> None:
     """Accuracy at the last epoch, at the one that noisy validation chooses, and at the oracle's."""
     found = [of for of in content.cells if any(of.values(name) for name in _ACCURACIES)]
     shown = [name for name in _ACCURACIES if any(of.values(name) for of in found)]
@@ -240,8 +238,8 @@ def _accuracies(writer: Writer, content: Content) -> None:
     for of in found:
         labels = {"row": of.cell.row, "column": column_name(of.cell.group, of.cell.column)}
         rows.append([*(labels[name] for name in names), *(_accuracy(of, metric) for metric in shown)])
-    writer.section("Last epoch, epoch chosen by noisy validation, and oracle")
-    writer.table(
+    page.section("Last epoch, epoch chosen by noisy validation, and oracle")
+    page.table(
         rows,
         [*names, *(_ACCURACIES[name] for name in shown)],
         caption="Test accuracy (%) on clean labels, mean ± standard deviation, of the epochs that were measured. "
@@ -264,7 +262,7 @@ def _accuracy(of: CellRuns, metric: str) -> tuple[Span, ...] | str:
     return tuple(spans)
 
 
-def _searches(writer: Writer, content: Content) -> None:
+def _searches(page: Page, content: Content) -> None:
     if not content.searches:
         return
     select = content.study.select
@@ -282,9 +280,9 @@ def _searches(writer: Writer, content: Content) -> None:
                 ", ".join(f"{count} {state}" for state, count in search.states.items()),
             ]
         )
-    writer.section("Hyper-parameters")
+    page.section("Hyper-parameters")
     header = ["row", "column", "chosen", select.metric.replace("_", " "), "the paper's choice", "candidates"]
-    writer.table(
+    page.table(
         rows,
         header,
         caption=f"Chosen by {select.metric.replace('_', ' ')} on noisy labels, by {by}.",
@@ -299,26 +297,27 @@ def _choice(params: Mapping[str, Any]) -> str:
 # -- the rest --------------------------------------------------------------------------------------
 
 
-def _figures(writer: Writer, content: Content, picture: Callable[[Drawn], Any]) -> None:
+def _figures(page: Page, content: Content) -> None:
     if not content.figures:
         return
-    writer.section("Figures")
+    page.section("Figures")
     for drawn in content.figures:
         figure = drawn.figure
         if drawn.missing:
-            writer.text(f"{figure.name} could not be drawn: {drawn.missing}")
+            page.text(f"{figure.name} could not be drawn: {drawn.missing}")
             continue
         small = f" {content.size[:1].upper()}{content.size[1:]}." if content.size else ""
         paper = f" What the paper's figure shows: {figure.paper}" if figure.paper else ""
-        writer.figure(picture(drawn), f"{figure.caption}{small}{paper}", alt=figure.caption, natural=True)
+        caption = f"{figure.caption}{small}{paper}"
+        page.figure(drawn.png, caption, alt=figure.caption, path=drawn.path, natural=True)
 
 
-def _missing(writer: Writer, content: Content) -> None:
+def _missing(page: Page, content: Content) -> None:
     if content.incomplete:
-        writer.section("What is missing")
-        writer.bullets(_listed(content.incomplete, "cell"))
+        page.section("What is missing")
+        page.bullets(_listed(content.incomplete, "cell"))
     if content.failures:
-        writer.section("Failed runs")
+        page.section("Failed runs")
         failures = list(content.failures.values())
         rows = [
             [place(of), seed, failure.get("status", "crashed"), _first_line(failure)]
@@ -327,10 +326,10 @@ def _missing(writer: Writer, content: Content) -> None:
         more = len(failures) - len(rows)
         caption = "They are tried again on request: --retry."
         caption += f" And {many(more, 'more failed run')}, in runs.csv." if more > 0 else ""
-        writer.table(rows, ["cell", "seed", "status", "error"], caption=caption)
+        page.table(rows, ["cell", "seed", "status", "error"], caption=caption)
     if content.results.store.set_aside:
-        writer.section("Damaged files")
-        writer.bullets(_listed(content.results.store.set_aside, "file"))
+        page.section("Damaged files")
+        page.bullets(_listed(content.results.store.set_aside, "file"))
     if content.table is not None:
         lacking = [
             f"{place(e.of)}: {e.value.title}: {counted(e)}"
@@ -338,7 +337,7 @@ def _missing(writer: Writer, content: Content) -> None:
             if e.n < len(e.of.results)
         ]
         if lacking:
-            writer.section("Numbers that finished runs do not have").bullets(_listed(lacking, "place"))
+            page.section("Numbers that finished runs do not have").bullets(_listed(lacking, "place"))
 
 
 def _first_line(failure: Mapping[str, Any]) -> str:
