@@ -8,6 +8,7 @@ import pytest
 from PIL import Image
 
 from noisegate.auditing import stored
+from noisegate.auditing.decisions import Choice, open_log
 
 CLASSES = ("bird", "cat", "dog")
 #: Text that breaks pages which forget to escape: markup, quotes, newlines, right-to-left and combining signs.
@@ -175,3 +176,17 @@ def npz_audit(tmp_path):
         return stored.write(tmp_path / "audit", audit), path
 
     return make
+
+
+@pytest.fixture
+def decide():
+    """Store decisions in an audit folder: {row: (decision, code of the label)}."""
+
+    def store(folder, decided, reviewer="ana"):
+        log = open_log(stored.read(folder))
+        last = {d.row: d.id for d in log.since(0)}
+        choices = [Choice(row, kind, label, last.get(row, 0)) for row, (kind, label) in decided.items()]
+        log.decide(choices, reviewer=reviewer, key=repr((last, decided, reviewer)))
+        log.close()
+
+    return store

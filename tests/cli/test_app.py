@@ -16,6 +16,7 @@ COMMANDS = (
     "fit",
     "predict",
     "review",
+    "apply",
     "list",
     "data",
     "data list",

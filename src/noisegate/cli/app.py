@@ -256,6 +256,55 @@ def review(
     run(audit, port=port, reviewer=reviewer, browser=browser, root=root)
 
 
+@app.command("apply")
+def apply_command(
+    audit: Audit,
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="DATA", help="The corrected data, in the format of the original; a new place."),
+    ] = None,
+    moves: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE.csv", help="For folders of images: which file goes where, instead of a copy."
+        ),
+    ] = None,
+    decisions: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The decisions, as .csv or .parquet.")
+    ] = None,
+    label_studio: Annotated[
+        Path | None, typer.Option(metavar="FILE.json", help="Flagged and decided rows as Label Studio tasks.")
+    ] = None,
+    take: Annotated[
+        Path | None,
+        typer.Option(
+            "--import", metavar="FILE", help="First take decisions from such a file (.csv, .parquet, .json)."
+        ),
+    ] = None,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Imported decisions replace those about the same rows.")
+    ] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Go on although the data have changed since the audit.")
+    ] = False,
+    root: Root = None,
+) -> None:
+    """Write the data of AUDIT with the labels that were decided; the original is never touched."""
+    from noisegate.cli.apply import run
+
+    run(
+        audit,
+        out=out,
+        moves=moves,
+        decisions=decisions,
+        label_studio=label_studio,
+        take=take,
+        overwrite=overwrite,
+        force=force,
+        root=root,
+    )
+
+
 @data_app.command("list")
 def data_list(root: Root = None) -> None:
     """The data sets with a name, and where they are."""

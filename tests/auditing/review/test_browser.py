@@ -13,9 +13,11 @@ import subprocess
 import sys
 import time
 
+import pandas as pd
 import pytest
 
 from noisegate.auditing import stored
+from noisegate.auditing.apply import apply
 from noisegate.auditing.decisions import Decisions
 
 pytestmark = pytest.mark.browser
@@ -396,3 +398,19 @@ def test_it_fits_a_phone_and_both_themes(table_audit, serve, visit):
     page.get_by_role("button", name="Theme").click()
     page.get_by_role("button", name="Theme").click()
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(20, 24, 28)"
+
+
+def test_apply_writes_what_was_decided(table_audit, serve, visit, tmp_path):
+    folder, path = table_audit(100)
+    page = visit(serve(folder).address)
+    rows = ranked(folder)
+    for _ in range(5):
+        press(page, "Enter")
+    press(page, " ")
+    wait_for(lambda: len(decided(folder)) == 6)
+    apply(folder, out=tmp_path / "corrected.csv")
+    before, after = pd.read_csv(path), pd.read_csv(tmp_path / "corrected.csv")
+    changed = before.index[before["kind"] != after["kind"]]
+    accepted = rows.head(5)
+    wrong = accepted[accepted["given_label"] != accepted["suggested_label"]]
+    assert set(changed) == set(wrong["row"])
