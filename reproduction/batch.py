@@ -3,14 +3,15 @@
     python reproduction/batch.py LIST --out DIR --minutes 9 --processes 3
 
 LIST has a line for each part: the words after `noisegate study run`, of which it knows --scale, --seeds, --rows,
---columns and --search. Nothing is done that DIR has already, and no run is begun in the last minute. Reports are
-not written: `noisegate study run` with the same words does so from what is stored.
+--columns, --set and --search. Nothing is done that DIR has already, and no run is begun in the last minute.
+Reports are not written: `noisegate study run` with the same words does so from what is stored.
 """
 
 from __future__ import annotations
 
 import argparse
 import functools
+import json
 import shlex
 import subprocess
 import sys
@@ -40,6 +41,7 @@ def part(line: str) -> argparse.Namespace:
     parser.add_argument("--seeds", type=int)
     parser.add_argument("--rows", type=lambda text: text.split(","), default=[])
     parser.add_argument("--columns", type=lambda text: text.split(","), default=[])
+    parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE")
     parser.add_argument("--search", action="store_true")
     return parser.parse_args(shlex.split(line))
 
@@ -51,6 +53,8 @@ def planned(lines: Sequence[str], store: Store) -> list[RunSettings]:
         if line.strip() and not line.startswith("#"):
             words = part(line)
             study = papers.get(words.study).at_scale(words.scale).only(words.rows, words.columns)
+            changes = dict(each.split("=", 1) for each in words.set)
+            study = study.with_changes({name: json.loads(value) for name, value in changes.items()})
             study = study if words.seeds is None else study.with_seeds(words.seeds)
             results = Results(study, store, search=words.search)
             for run in sorted(results.planned(), key=lambda run: run.seed):

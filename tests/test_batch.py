@@ -34,6 +34,12 @@ def test_every_run_is_there_once_and_seed_by_seed(batch, tmp_path):
     assert [(run.method, run.seed) for run in runs] == [("ce", 0), ("gce", 0), ("ce", 1), ("gce", 1)]
 
 
+def test_a_part_can_have_changed_settings(batch, tmp_path):
+    line = "demo --scale smoke --rows ce --columns symmetric-40 --seeds 1"
+    (run,) = batch.planned([f"{line} --set recipe.epochs=1 --set noise.rate=0.3"], Store(tmp_path / "r"))
+    assert (run.recipe["epochs"], run.noise["rate"]) == (1, 0.3)
+
+
 def test_the_parts_that_were_run_are_parts_of_studies(batch, tmp_path):
     lines = (FOLDER / "parts.txt").read_text().splitlines()
     runs = batch.planned(lines, Store(tmp_path / "r"))
