@@ -15,6 +15,7 @@ from noisegate.data.arrays import ArrayReader, from_arrays, load_npz
 from noisegate.data.dataset import Dataset, LazyInputs, Reader, Split, as_inputs
 from noisegate.data.folder import load_folder
 from noisegate.data.images import ImageFiles, ImageReader
+from noisegate.data.maps import MapReader
 from noisegate.data.registry import DATASETS, Remote, Source, call_loader, lookup, register, root_folder
 from noisegate.data.tables import TABLE_SUFFIXES, TableReader, from_frame, load_table, read_table
 from noisegate.data.torch_dataset import from_torch
@@ -27,6 +28,7 @@ __all__ = [
     "ImageFiles",
     "ImageReader",
     "LazyInputs",
+    "MapReader",
     "Reader",
     "Remote",
     "Source",
@@ -44,7 +46,12 @@ __all__ = [
     "root_folder",
 ]
 
-_READERS: dict[str, Any] = {"arrays": ArrayReader, "images": ImageReader, "table": TableReader}
+_READERS: dict[str, Any] = {
+    "arrays": ArrayReader,
+    "images": ImageReader,
+    "maps": MapReader,
+    "table": TableReader,
+}
 
 
 def load(
@@ -66,9 +73,9 @@ def load(
 
     >>> load("digits").input_shape
     (64,)
-    >>> load("digit")
+    >>> load("digts")
     Traceback (most recent call last):
-    noisegate.errors.UnknownNameError: unknown dataset 'digit'; did you mean 'digits'? (there are: ...)
+    noisegate.errors.UnknownNameError: unknown dataset 'digts'; did you mean 'digits'? (there are: ...)
     """
     if isinstance(name_or_path, Dataset):
         if options:

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from noisegate.errors import InputError
+from noisegate.noise.base import VOID
 
 if TYPE_CHECKING:
     from noisegate.noise import NoiseReport
@@ -69,9 +70,9 @@ class Split:
     ----------
     x : array (N, d) or (N, C, H, W), or LazyInputs
         Images are uint8, channels first; vectors are float32.
-    y : int64 array (N,)
-        Observed labels: the only ones training and model selection see.
-    clean : int64 array (N,) or None
+    y : int64 array (N,), or maps (N, H, W) of any integer type
+        Observed labels: the only ones training and model selection see. Pixels of a map without a label hold -100.
+    clean : array like y, or None
         Clean labels where they are known: evidence for evaluation, never input to training.
     """
 
@@ -83,7 +84,7 @@ class Split:
         for name in ("y", "clean"):
             labels = getattr(self, name)
             if labels is not None:
-                object.__setattr__(self, name, np.asarray(labels).astype(np.int64, copy=False))
+                object.__setattr__(self, name, as_labels(labels))
                 if len(labels) != len(self.x):
                     raise InputError(f"{len(self.x)} inputs but {len(labels)} labels in {name!r}")
 
@@ -94,6 +95,11 @@ class Split:
     def input_shape(self) -> tuple[int, ...]:
         """Shape of one example."""
         return tuple(self.x.shape[1:]) if isinstance(self.x, np.ndarray) else tuple(self.x.shape)
+
+    @property
+    def maps(self) -> bool:
+        """Whether there is a label for every pixel."""
+        return self.y.ndim == 3
 
     @property
     def wrong(self) -> npt.NDArray[np.bool_] | None:
@@ -163,8 +169,7 @@ class Dataset:
         y = np.asarray(y)
         if y.shape != self.train.y.shape:
             raise InputError(f"expected {self.train.y.shape} training labels, got {y.shape}")
-        if y.size and not (0 <= y.min() and y.max() < self.n_classes):
-            raise InputError(f"labels must lie in 0..{self.n_classes - 1}, got {y.min()}..{y.max()}")
+        check_range(y, self.n_classes, "labels")
         clean = self.train.y if self.train.clean is None else self.train.clean
         return replace(self, train=Split(self.train.x, y, clean), info={**self.info, **info})
 
@@ -209,6 +214,21 @@ class Dataset:
             raise InputError("the dataset already has validation rows")
         held, kept = held_out_rows(len(self.train), size, seed)
         return replace(self, train=self.train.take(kept), validation=self.train.take(held))
+
+
+def as_labels(labels: npt.ArrayLike) -> npt.NDArray[Any]:
+    """Labels as int64; maps in the integers they come in, which are many."""
+    found = np.asarray(labels)
+    if found.ndim == 3 and found.dtype.kind in "iu":
+        return found
+    return found.astype(np.int64, copy=False)
+
+
+def check_range(labels: npt.NDArray[Any], n_classes: int, what: str) -> None:
+    """Refuse labels outside 0..K-1; in maps `VOID` marks pixels without one."""
+    counted = labels[labels != VOID] if labels.ndim == 3 else labels
+    if counted.size and not (counted.min() >= 0 and counted.max() < n_classes):
+        raise InputError(f"{what} must lie in 0..{n_classes - 1}, got {counted.min()}..{counted.max()}")
 
 
 def row_numbers(index: npt.ArrayLike, n: int) -> Labels:

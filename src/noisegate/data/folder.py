@@ -22,6 +22,7 @@ from noisegate.data.images import (
     visible,
     walk,
 )
+from noisegate.data.maps import is_map_folder, load_map_folder
 from noisegate.data.registry import Source, call_loader, find, register
 from noisegate.errors import DamagedFileError, InputError, MissingDataError
 
@@ -38,10 +39,12 @@ _WNID = re.compile(r"n\d{8}")
 
 
 def load_folder(path: str | os.PathLike[str], **options: Any) -> Dataset:
-    """A folder of images: Clothing1M's layout if its key files are there, else one sub-folder a class."""
+    """A folder of images: Clothing1M's layout, images beside masks, or one sub-folder a class."""
     folder = Path(path)
     if _key_file(folder, "noisy_train_key_list.txt") is not None:
         return call_loader(load_clothing1m, "a Clothing1M folder", folder, **options)
+    if is_map_folder(folder):
+        return call_loader(load_map_folder, "a folder of images and masks", folder, **options)
     return call_loader(load_image_folder, "an image folder", folder, **options)
 
 

@@ -150,13 +150,13 @@ def decode(path: str | os.PathLike[str], size: int, channels: int) -> npt.NDArra
         with Image.open(path) as image:
             # A JPEG can be decoded at a half, a quarter or an eighth; twice the size leaves room to smooth.
             image.draft("L" if channels == 1 else "RGB", (2 * size, 2 * size))
-            pixels = np.asarray(_square(_converted(image, channels), size))
+            pixels = np.asarray(_square(converted(image, channels), size))
     except Exception as error:  # a damaged image can make a decoder raise almost anything
         raise DamagedFileError(f"{path} cannot be read as an image ({shown(error)})") from None
     return pixels[None] if channels == 1 else np.ascontiguousarray(pixels.transpose(2, 0, 1))
 
 
-def _converted(image: Image, channels: int) -> Image:
+def converted(image: Image, channels: int) -> Image:
     from PIL import Image as images
 
     if image.mode.startswith("I"):  # 16 bits: PIL would clip at 255 instead of scaling

@@ -11,6 +11,7 @@ from noisegate.noise.base import Noise, stream
 from noisegate.noise.human import Human
 from noisegate.noise.instance_dependent import InstanceDependent
 from noisegate.noise.labels import LabelFile, NoiseReport, describe, label_hash, load_labels, save_labels
+from noisegate.noise.maps import MapBoundaries, MapNoise, MapPatches, MapSegments
 from noisegate.noise.synthetic import Asymmetric, ClassDependent, Symmetric, Transition
 from noisegate.noise.transition import confident_joint, estimate_noise_rate, estimate_transition
 
@@ -21,6 +22,10 @@ __all__ = [
     "Human",
     "InstanceDependent",
     "LabelFile",
+    "MapBoundaries",
+    "MapNoise",
+    "MapPatches",
+    "MapSegments",
     "Noise",
     "NoiseReport",
     "Symmetric",

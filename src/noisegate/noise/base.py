@@ -18,6 +18,9 @@ from noisegate.errors import InputError
 Labels = npt.NDArray[np.int64]
 Matrix = npt.NDArray[np.float64]
 
+#: The label of a pixel that does not count: `ignore_index` of every objective.
+VOID = -100
+
 # Keeps the draws of the noise apart from whatever else the caller seeds with the same number.
 _STREAM = 0x401_5E
 

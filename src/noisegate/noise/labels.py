@@ -15,7 +15,7 @@ import numpy.typing as npt
 from noisegate._io import files
 from noisegate._io.foreign import check_room, reading, regular_size
 from noisegate.errors import DamagedFileError, InputError
-from noisegate.noise.base import Labels, Matrix, Noise, check_labels
+from noisegate.noise.base import VOID, Labels, Matrix, Noise, check_labels
 
 _MAGIC = "# noisegate-labels 1 "
 
@@ -72,6 +72,9 @@ def describe(clean: npt.ArrayLike, observed: npt.ArrayLike, n_classes: int | Non
       class 1: 2 labels, 0.00% wrong
       no examples of class 2
     """
+    if np.ndim(clean) == 3 and np.shape(clean) == np.shape(observed):  # of maps the pixels that have a label
+        counted = (np.asarray(clean) != VOID) & (np.asarray(observed) != VOID)
+        clean, observed = np.asarray(clean)[counted], np.asarray(observed)[counted]
     a, k = check_labels(clean, n_classes, "clean labels")
     b, other = check_labels(observed, n_classes, "observed labels")
     k = max(k, other)
@@ -92,7 +95,10 @@ def label_hash(labels: npt.ArrayLike) -> str:
     >>> label_hash([3, 1, 4])[:12]
     '2611ee156db4'
     """
-    checked, _ = check_labels(labels, None if np.size(labels) else 1)
+    labels = np.asarray(labels)
+    if labels.ndim == 3:  # maps are many numbers: their bytes
+        return hashlib.sha256(np.ascontiguousarray(labels.astype(np.int16)).tobytes()).hexdigest()
+    checked, _ = check_labels(labels, None if labels.size else 1)
     return hashlib.sha256("".join(f"{label}\n" for label in checked.tolist()).encode()).hexdigest()
 
 

@@ -1,0 +1,349 @@
+"""Images with masks: loaded from folders, read when needed, padded to one size."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from noisegate._io.foreign import regular_size
+from noisegate.data.dataset import Dataset, Inputs, Split
+from noisegate.data.images import RESIDENT_BYTES, PathList, converted, walk
+from noisegate.data.masks import COMMON_VOID, Coding, Colour, colour_codes, mask_content, paired, read_masks
+from noisegate.data.masks import voc_palette as voc_colours
+from noisegate.errors import DamagedFileError, InputError, MissingDataError, shown
+
+#: What the padding of smaller images holds: grey.
+PADDING = 127
+IMAGE_FOLDERS = ("images", "image", "img", "imgs", "JPEGImages")
+MASK_FOLDERS = ("masks", "mask", "labels", "annotations", "annot", "SegmentationClass")
+_SPLITS = {"train": ("train", "training"), "val": ("val", "valid", "validation"), "test": ("test", "testing")}
+Pairs = list[tuple[str, str]]
+
+
+def image_size(path: str | os.PathLike[str]) -> tuple[int, int]:
+    """Height and width from the header of an image file."""
+    from PIL import Image
+
+    regular_size(path, "an image")
+    try:
+        with Image.open(path) as image:
+            return image.size[1], image.size[0]
+    except Exception as error:
+        raise DamagedFileError(f"{path} cannot be read as an image ({shown(error)})") from None
+
+
+def read_image(path: str | os.PathLike[str], channels: int = 3) -> npt.NDArray[np.uint8]:
+    """One image at its own size, uint8 (channels, h, w)."""
+    from PIL import Image
+
+    regular_size(path, "an image")
+    try:
+        with Image.open(path) as image:
+            pixels = np.asarray(converted(image, channels))
+    except Exception as error:
+        raise DamagedFileError(f"{path} cannot be read as an image ({shown(error)})") from None
+    return pixels[None] if channels == 1 else np.ascontiguousarray(pixels.transpose(2, 0, 1))
+
+
+class PaddedImages:
+    """Images at their own size in the corner of a common one, read when they are needed (a `LazyInputs`).
+
+    Parameters
+    ----------
+    paths : sequence of str
+    size : (H, W)
+        At least that of every image; the rest is grey.
+    channels : {1, 3}
+    """
+
+    def __init__(self, paths: Sequence[str], size: tuple[int, int], channels: int = 3) -> None:
+        self.names = paths if isinstance(paths, PathList) else PathList(paths)
+        self.size, self.channels = (int(size[0]), int(size[1])), channels
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return (self.channels, *self.size)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return np.dtype(np.uint8)
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def take(self, index: npt.NDArray[np.int64]) -> PaddedImages:
+        """The files `index`, still unread."""
+        return PaddedImages(self.names.take(index), self.size, self.channels)
+
+    def fingerprint(self) -> str:
+        """A text that changes with names and sizes of the files."""
+        digest = hashlib.sha256(repr(self.shape).encode())
+        for name in self.names:
+            digest.update(os.fsencode(os.path.basename(name)) + str(os.stat(name).st_size).encode() + b"\0")
+        return digest.hexdigest()
+
+    def fetch(self, index: npt.NDArray[np.int64]) -> npt.NDArray[np.uint8]:
+        """Read the rows `index`: uint8 (len(index), channels, H, W)."""
+        rows = np.asarray(index, np.int64).tolist()
+        out = np.full((len(rows), *self.shape), PADDING, np.uint8)
+        for place, row in enumerate(rows):
+            image = read_image(self.names[row], self.channels)
+            if image.shape[1] > self.size[0] or image.shape[2] > self.size[1]:
+                raise InputError(
+                    f"{self.names[row]} is of {image.shape[2]} x {image.shape[1]} pixels, larger than the "
+                    f"{self.size[1]} x {self.size[0]} that were expected"
+                )
+            out[place, :, : image.shape[1], : image.shape[2]] = image
+        return out
+
+    def read_all(self) -> npt.NDArray[np.uint8]:
+        """Every image, in one array."""
+        return self.fetch(np.arange(len(self)))
+
+
+@dataclass(frozen=True)
+class MapReader:
+    """Reads images of any size for a model of maps, and knows how to write the masks it predicts.
+
+    Parameters
+    ----------
+    channels : {1, 3}
+    coding : Coding
+    """
+
+    channels: int
+    coding: Coding
+
+    def files(self, path: str | os.PathLike[str]) -> list[str]:
+        """The image files of a folder and its sub-folders, or the file itself."""
+        if os.path.isdir(path):
+            found = [os.path.join(path, name) for name in walk(path)]
+            if not found:
+                raise InputError(f"there are no images in {path}")
+            return found
+        if not os.path.exists(path):
+            raise MissingDataError(f"there is no image or folder {path}")
+        return [os.fspath(path)]
+
+    def read(self, path: Any) -> Inputs:
+        """The images of a folder or file, padded to the size of the largest."""
+        files = self.files(path)
+        sizes = [image_size(file) for file in files]
+        return PaddedImages(files, (max(h for h, _ in sizes), max(w for _, w in sizes)), self.channels)
+
+    def names(self, path: Any) -> list[str]:
+        """The files, relative to the folder."""
+        top = path if os.path.isdir(path) else os.path.dirname(os.fspath(path)) or "."
+        return [os.path.relpath(file, top) for file in self.files(path)]
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"kind": "maps", "channels": self.channels, "coding": self.coding.to_dict()}
+
+    @classmethod
+    def from_dict(cls, content: Mapping[str, Any]) -> MapReader:
+        return cls(int(content["channels"]), Coding.from_dict(content["coding"]))
+
+
+def map_dataset(
+    name: str,
+    parts: Mapping[str, Pairs],
+    coding: Coding,
+    *,
+    channels: int = 3,
+    resident: bool | str = "auto",
+    info: Mapping[str, Any] | None = None,
+) -> Dataset:
+    """A dataset of pairs of image and mask files, "train" and, where there are any, "val" and "test".
+
+    Masks are read and checked first, and held as one byte a pixel; images are held too if they take at most 1 GiB.
+
+    Parameters
+    ----------
+    name : str
+    parts : mapping of part to pairs of paths
+    coding : Coding
+    channels : {1, 3}
+    resident : bool or "auto"
+    info : mapping, optional
+    """
+    if resident not in (True, False, "auto"):
+        raise InputError(f"resident must be True, False or 'auto', got {resident!r}")
+    sizes = {part: [image_size(image) for image, _ in pairs] for part, pairs in parts.items()}
+    every = [size for found in sizes.values() for size in found]
+    full = max(h for h, _ in every), max(w for _, w in every)
+    held = (
+        len(every) * channels * full[0] * full[1] <= RESIDENT_BYTES if resident == "auto" else bool(resident)
+    )
+    splits = {}
+    for part, pairs in parts.items():
+        y = read_masks([mask for _, mask in pairs], coding, sizes[part], full)
+        x = PaddedImages([image for image, _ in pairs], full, channels)
+        splits[part] = Split(x.read_all() if held else x, y)
+    names = {part: [os.path.basename(image) for image, _ in pairs] for part, pairs in parts.items()}
+    return Dataset(
+        name,
+        splits["train"],
+        splits.get("test"),
+        splits.get("val"),
+        classes=coding.classes,
+        reader=MapReader(channels, coding),
+        info={"layout": "maps", "resident": held, "files": names, "sizes": sizes, **(info or {})},
+    )
+
+
+# -- any folder ------------------------------------------------------------------------------------
+
+
+def is_map_folder(folder: Path) -> bool:
+    """Whether a folder, or its train folder, holds images and masks beside each other."""
+    return _layout(folder) is not None
+
+
+def load_map_folder(
+    path: str | os.PathLike[str],
+    *,
+    classes: Sequence[str] | None = None,
+    values: Mapping[int, int] | None = None,
+    void: Sequence[int] | None = None,
+    palette: str | Sequence[Colour] | None = None,
+    channels: int = 3,
+    resident: bool | str = "auto",
+    name: str | None = None,
+) -> Dataset:
+    """Images and masks of the same names: images/ and masks/, in the folder itself or in train/, val/ and test/.
+
+    Parameters
+    ----------
+    classes : sequence of str, optional
+        Names of the classes. By default those of `classes.txt`, one a line, else their numbers.
+    values : mapping of number to class, optional
+        What the masks hold; by default classes by number.
+    void : sequence of int, optional
+        Numbers that mark pixels without a label; by default 255, where it is not one of the classes.
+    palette : "voc", sequence of colours, optional
+        The colours of the classes, for masks that are colour images.
+    channels : {1, 3}
+    resident : bool or "auto"
+        Hold the images in memory; "auto": if they take at most 1 GiB. Masks always are.
+    """
+    folder = Path(path)
+    layout = _layout(folder)
+    if layout is None:
+        raise InputError(
+            f"expected {folder} (or its train folder) to hold the folders images and masks; found "
+            + (", ".join(sorted(p.name for p in folder.iterdir() if p.is_dir())[:8]) or "no folders")
+        )
+    parts = {part: _pairs(images, masks, part) for part, (images, masks) in layout.items()}
+    if set(parts) == {"train", "val"}:
+        parts = {"train": parts["train"], "test": parts["val"]}
+    coding = _coding(folder, parts["train"], classes, values, void, palette)
+    info = {"path": str(folder)}
+    return map_dataset(
+        name or folder.resolve().name, parts, coding, channels=channels, resident=resident, info=info
+    )
+
+
+def _beside(folder: Path) -> tuple[Path, Path] | None:
+    images = next((folder / n for n in IMAGE_FOLDERS if (folder / n).is_dir()), None)
+    masks = next((folder / n for n in MASK_FOLDERS if (folder / n).is_dir()), None)
+    return None if images is None or masks is None else (images, masks)
+
+
+def _layout(folder: Path) -> dict[str, tuple[Path, Path]] | None:
+    """Folders of images and of masks by part: beside each other, by part, or parts inside of images and masks."""
+    found: dict[str, tuple[Path, Path]] = {}
+    together = _beside(folder)
+    for part, names in _SPLITS.items():
+        for sub in names:
+            inside = _beside(folder / sub) if (folder / sub).is_dir() else None
+            if inside is None and (folder / sub).is_dir() and (folder / f"{sub}annot").is_dir():
+                inside = folder / sub, folder / f"{sub}annot"
+            if inside is None and together and all((top / sub).is_dir() for top in together):
+                inside = together[0] / sub, together[1] / sub
+            if inside is not None:
+                found.setdefault(part, inside)
+    if "train" in found:
+        return found
+    return None if together is None else {"train": together}
+
+
+def _pairs(images: Path, masks: Path, part: str) -> Pairs:
+    files = [
+        {os.path.splitext(name)[0]: os.path.join(top, name) for name in walk(top)} for top in (images, masks)
+    ]
+    return list(paired(files[0], files[1], part))
+
+
+def _coding(
+    folder: Path,
+    pairs: Pairs,
+    classes: Sequence[str] | None,
+    values: Mapping[int, int] | None,
+    void: Sequence[int] | None,
+    palette: str | Sequence[Colour] | None,
+) -> Coding:
+    """What the masks mean, as far as the options leave it open: from `classes.txt` and the masks themselves."""
+    listed = folder / "classes.txt"
+    if classes is None and listed.is_file():
+        classes = [line.strip() for line in listed.read_text(encoding="utf-8").splitlines() if line.strip()]
+    if isinstance(palette, str):
+        if palette != "voc":
+            raise InputError(f"palette must be 'voc' or a list of colours, got {palette!r}")
+        palette = voc_colours(256)
+    if classes is None or void is None:
+        seen = _seen(pairs)
+        if void is None:
+            void = _void(seen, values, None if classes is None else len(classes))
+        if classes is None:
+            count = _count(seen - set(void), values, palette)
+            classes = [str(label) for label in range(count)]
+    colours = None if palette is None else tuple((c[0], c[1], c[2]) for c in list(palette)[: len(classes)])
+    coding = Coding(tuple(classes), values, tuple(void), colours)
+    if palette is not None and len(colours or ()) == len(classes):
+        coding = dataclasses.replace(coding, void_colour=(224, 224, 192))
+    return coding
+
+
+def _seen(pairs: Pairs, at_most: int = 64) -> set[int]:
+    """The numbers that some of the masks hold; of colour masks their codes, negative."""
+    step = max(1, len(pairs) // at_most)
+    seen: set[int] = set()
+    for _, mask in pairs[::step]:
+        content = mask_content(mask)
+        if content.ndim == 3:
+            seen |= {-1 - code for code in np.unique(colour_codes(content)).tolist()}
+        else:
+            seen |= set(np.unique(content).tolist())
+    return seen
+
+
+def _void(seen: set[int], values: Mapping[int, int] | None, n_classes: int | None) -> tuple[int, ...]:
+    """255, unless it is a class: mapped to one, the only number beside 0, or one of so many classes."""
+    mapped = values is not None and COMMON_VOID in values
+    only = seen == {0, COMMON_VOID}
+    return () if mapped or only or (n_classes or 0) > COMMON_VOID else (COMMON_VOID,)
+
+
+def _count(seen: set[int], values: Mapping[int, int] | None, palette: Sequence[Colour] | None) -> int:
+    if values is not None:
+        return max(values.values()) + 1
+    if palette is not None:
+        codes = {(c[0] << 16 | c[1] << 8 | c[2]): label for label, c in enumerate(palette)}
+        known = [codes[-1 - code] for code in seen if code < 0 and -1 - code in codes]
+        known += [code for code in seen if 0 <= code < COMMON_VOID]
+        return max(known, default=1) + 1
+    if seen == {0, COMMON_VOID}:
+        raise InputError(
+            "masks hold 0 and 255 alone; likely 255 is the second class: values={0: 0, 255: 1}; or give classes"
+        )
+    plain = [number for number in seen if number >= 0]
+    # Whoever reads them next says what is wrong with colours.
+    return max(plain, default=1) + 1

@@ -1,0 +1,275 @@
+"""Masks: files with a class for every pixel, read and checked before anything is trained on them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from noisegate._io.foreign import regular_size
+from noisegate.errors import DamagedFileError, InputError, shown
+from noisegate.noise.base import VOID
+
+#: What masks commonly hold where there is no label.
+COMMON_VOID = 255
+_UNKNOWN = np.int16(-1)
+#: How many wrong files an error names.
+NAMED = 5
+Mask = npt.NDArray[np.int16]
+Colour = tuple[int, int, int]
+
+
+def voc_palette(n: int = 256) -> tuple[Colour, ...]:
+    """The colours of PASCAL VOC: the bits of a class, spread over red, green and blue from the top.
+
+    >>> voc_palette(4)
+    ((0, 0, 0), (128, 0, 0), (0, 128, 0), (128, 128, 0))
+    """
+    colours = []
+    for label in range(n):
+        channels = [0, 0, 0]
+        for place in range(8):
+            for channel in range(3):
+                channels[channel] |= (label >> (3 * place + channel) & 1) << (7 - place)
+        colours.append((channels[0], channels[1], channels[2]))
+    return tuple(colours)
+
+
+@dataclass(frozen=True)
+class Coding:
+    """What stands in a mask file for which class.
+
+    Parameters
+    ----------
+    classes : tuple of str
+        Names of the classes 0..K-1.
+    values : mapping of number to class, optional
+        What an index mask holds; by default the numbers of the classes themselves.
+    void : tuple of int
+        Numbers of an index mask that mark pixels without a label.
+    palette : tuple of colours, optional
+        The colour of each class: masks may then be colour images, and predicted masks get these colours.
+    void_colour : colour, optional
+
+    Examples
+    --------
+    >>> Coding(("sky", "road"), values={7: 0, 11: 1}).decode(np.array([[7, 11], [255, 7]]))
+    array([[   0,    1],
+           [-100,    0]], dtype=int16)
+    """
+
+    classes: tuple[str, ...]
+    values: Mapping[int, int] | None = None
+    void: tuple[int, ...] = (COMMON_VOID,)
+    palette: tuple[Colour, ...] | None = None
+    void_colour: Colour | None = None
+    _table: npt.NDArray[np.int16] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        known = {k: k for k in range(len(self.classes))} if self.values is None else dict(self.values)
+        table = np.full(2**16, _UNKNOWN, np.int16)
+        for number in self.void:
+            table[number] = VOID
+        for number, label in known.items():
+            if not 0 <= number < 2**16 or not 0 <= label < len(self.classes):
+                raise InputError(
+                    f"masks: value {number} -> class {label} does not fit the {len(self.classes)} classes; "
+                    "give values={number in the files: class 0..K-1}"
+                )
+            table[number] = label
+        object.__setattr__(self, "_table", table)
+
+    def decode(self, numbers: npt.NDArray[Any]) -> Mask:
+        """Classes (h, w), `VOID` where there is none, from the content of a mask (h, w) or (h, w, 3).
+
+        An InputError says which numbers or colours stand for nothing, and what they probably mean.
+        """
+        if numbers.ndim == 3:
+            return self._from_colours(numbers)
+        found: Mask = self._table[numbers]
+        unknown = np.unique(numbers[found == _UNKNOWN])
+        if unknown.size:
+            share = float((found == _UNKNOWN).mean())
+            raise InputError(
+                f"holds {_listed(unknown.tolist())} ({share:.1%} of the pixels), which is none of the "
+                f"{len(self.classes)} classes" + self._advice(np.unique(numbers))
+            )
+        return found
+
+    def _from_colours(self, pixels: npt.NDArray[Any]) -> Mask:
+        codes = colour_codes(pixels)
+        if self.palette is None and (pixels[..., :1] == pixels).all():
+            return self.decode(pixels[..., 0])  # numbers that were saved as grey colours
+        if self.palette is None:
+            seen = [_colour(code) for code in np.unique(codes)[:200].tolist()]
+            raise InputError("is a colour image where class numbers are expected" + _palette_advice(seen))
+        known = {_code(colour): label for label, colour in enumerate(self.palette)}
+        if self.void_colour is not None:
+            known.setdefault(_code(self.void_colour), VOID)
+        values, places = np.unique(codes, return_inverse=True)
+        labels = np.array([known.get(value, int(_UNKNOWN)) for value in values.tolist()], np.int16)
+        unknown = [_colour(value) for value in values[labels == _UNKNOWN].tolist()]
+        if unknown:
+            raise InputError(f"holds the colours {_listed(unknown)}, which stand for no class")
+        return labels[places.reshape(codes.shape)]
+
+    def _advice(self, seen: npt.NDArray[Any]) -> str:
+        """The likely mapping, if the numbers seen suggest one."""
+        k = len(self.classes)
+        plain = [int(v) for v in seen if int(v) not in self.void]
+        if set(plain) <= {0, COMMON_VOID} and k == 2:
+            return "; likely 255 is class 1: values={0: 0, 255: 1}, void=()"
+        if plain and min(plain) >= 1 and max(plain) == k:
+            return f"; likely the classes are numbered from 1: values={{1: 0, ..., {k}: {k - 1}}}"
+        if max(plain) == k:
+            return f"; likely {k} marks pixels without a label: void=({k},)"
+        if k == 19 and max(plain) <= 33:
+            return "; likely these are Cityscapes' labelIds, not trainIds"
+        return "; map it by values={number: class} or mark it by void=(number, ...)"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data that survives JSON."""
+        return {
+            "classes": list(self.classes),
+            "values": None if self.values is None else sorted(self.values.items()),
+            "void": list(self.void),
+            "palette": None if self.palette is None else [list(colour) for colour in self.palette],
+            "void_colour": None if self.void_colour is None else list(self.void_colour),
+        }
+
+    @classmethod
+    def from_dict(cls, content: Mapping[str, Any]) -> Coding:
+        """The inverse of `to_dict`."""
+        palette, colour, values = content["palette"], content["void_colour"], content["values"]
+        return cls(
+            tuple(content["classes"]),
+            None if values is None else {int(number): int(label) for number, label in values},
+            tuple(content["void"]),
+            None if palette is None else tuple((c[0], c[1], c[2]) for c in palette),
+            None if colour is None else (colour[0], colour[1], colour[2]),
+        )
+
+    def colours(self) -> npt.NDArray[np.uint8]:
+        """A colour for every class, (K, 3): the palette's, or VOC's."""
+        given = self.palette or voc_palette(len(self.classes))
+        return np.array(given, np.uint8)
+
+    def encode(self, labels: npt.NDArray[Any]) -> npt.NDArray[np.uint16]:
+        """Classes (h, w) as the numbers that index masks hold; pixels without a label get the first void value."""
+        numbers = np.arange(len(self.classes))
+        for number, label in (self.values or {}).items():
+            numbers[label] = number
+        void = self.void[0] if self.void else COMMON_VOID
+        return np.where(labels >= 0, numbers[np.maximum(labels, 0)], void).astype(np.uint16)
+
+
+def colour_codes(pixels: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+    """One number for each pixel's colour, (h, w, 3) -> (h, w)."""
+    wide = pixels[..., :3].astype(np.int64)
+    return wide[..., 0] << 16 | wide[..., 1] << 8 | wide[..., 2]
+
+
+def _code(colour: Sequence[int]) -> int:
+    return colour[0] << 16 | colour[1] << 8 | colour[2]
+
+
+def _colour(code: int) -> Colour:
+    return code >> 16 & 255, code >> 8 & 255, code & 255
+
+
+def _listed(values: Sequence[Any]) -> str:
+    shown_values = ", ".join(map(str, values[:NAMED]))
+    return shown_values + (f" and {len(values) - NAMED} more" if len(values) > NAMED else "")
+
+
+def _palette_advice(seen: Sequence[Colour]) -> str:
+    voc = {colour: label for label, colour in enumerate(voc_palette(256))}
+    if len(seen) > 128:
+        return "; it holds hundreds of colours, as a photograph does: were images and masks swapped?"
+    if all(colour in voc or colour == (224, 224, 192) for colour in seen):
+        numbers = sorted(voc[colour] for colour in seen if colour in voc)
+        return f"; its colours are those of PASCAL VOC's classes {_listed(numbers)}: palette='voc'"
+    listed = ", ".join(map(str, seen[:NAMED]))
+    return f"; it holds {len(seen)} colours ({listed}, ...): give palette=((r, g, b), ...), class by class"
+
+
+def mask_content(path: str | os.PathLike[str]) -> npt.NDArray[Any]:
+    """The content of a mask file: numbers (h, w), of a palette image its indices, or colours (h, w, 3)."""
+    from PIL import Image
+
+    regular_size(path, "a mask")
+    try:
+        with Image.open(path) as image:
+            if image.mode in ("P", "L", "1") or image.mode.startswith("I"):
+                return np.asarray(image).astype(np.int64)
+            pixels: npt.NDArray[Any] = np.asarray(image.convert("RGB"))
+    except Exception as error:  # a damaged image can make a decoder raise almost anything
+        raise DamagedFileError(f"{path} cannot be read as a mask ({shown(error)})") from None
+    return pixels
+
+
+def read_masks(
+    paths: Sequence[str], coding: Coding, sizes: Sequence[tuple[int, int]], full: tuple[int, int]
+) -> npt.NDArray[Any]:
+    """Every mask, (N, H, W): int8 where the classes allow it, `VOID` in the padding of smaller ones.
+
+    Parameters
+    ----------
+    paths : sequence of str
+    coding : Coding
+    sizes : sequence of (h, w)
+        Of the images that the masks belong to: one of another size is an error.
+    full : (H, W)
+
+    Raises
+    ------
+    InputError
+        Names the first files that are wrong, what is in them, and the likely mapping.
+    """
+    out = np.full((len(paths), *full), VOID, np.int8 if len(coding.classes) <= 127 else np.int16)
+    wrong: list[str] = []
+
+    def read(row: int) -> str | None:
+        numbers = mask_content(paths[row])
+        if numbers.shape[:2] != tuple(sizes[row]):
+            (h, w), (height, width) = numbers.shape[:2], sizes[row]
+            return f"{paths[row]} is of {w} x {h} pixels, its image of {width} x {height}"
+        try:
+            labels = coding.decode(numbers)
+        except InputError as error:
+            return f"{paths[row]} {error}"
+        out[row, : labels.shape[0], : labels.shape[1]] = labels
+        return None
+
+    with ThreadPoolExecutor(max_workers=min(8, os.cpu_count() or 1)) as pool:
+        for message in pool.map(read, range(len(paths))):
+            if message is not None:
+                wrong.append(message)
+                if len(wrong) >= NAMED:
+                    break
+    if wrong:
+        raise InputError("masks cannot be trained on: " + "; ".join(wrong))
+    return out
+
+
+def paired(images: Mapping[str, str], masks: Mapping[str, str], what: str) -> Iterator[tuple[str, str]]:
+    """Paths of images and their masks by their common key, in order; files without a partner are named.
+
+    >>> list(paired({"a": "images/a.jpg"}, {"a": "masks/a.png"}, "train"))
+    [('images/a.jpg', 'masks/a.png')]
+    """
+    alone = [*(f"image {images[k]}" for k in sorted(images.keys() - masks.keys()))]
+    alone += [f"mask {masks[k]}" for k in sorted(masks.keys() - images.keys())]
+    if alone:
+        raise InputError(
+            f"{what}: {len(alone)} files have no partner of the same name: {_listed(alone)}; "
+            "add what is missing or take them away"
+        )
+    if not images:
+        raise InputError(f"{what}: there are no images with masks")
+    yield from ((images[key], masks[key]) for key in sorted(images))
