@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from noisegate._io.foreign import regular_size
 from noisegate.data.dataset import Dataset, Inputs, Split
-from noisegate.data.images import RESIDENT_BYTES, PathList, converted, walk
+from noisegate.data.images import RESIDENT_BYTES, converted, walk
 from noisegate.data.masks import COMMON_VOID, Coding, Colour, colour_codes, mask_content, paired, read_masks
 from noisegate.data.masks import voc_palette as voc_colours
 from noisegate.errors import DamagedFileError, InputError, MissingDataError, shown
@@ -65,7 +65,7 @@ class PaddedImages:
     """
 
     def __init__(self, paths: Sequence[str], size: tuple[int, int], channels: int = 3) -> None:
-        self.names = paths if isinstance(paths, PathList) else PathList(paths)
+        self.names = list(paths)
         self.size, self.channels = (int(size[0]), int(size[1])), channels
 
     @property
@@ -81,7 +81,7 @@ class PaddedImages:
 
     def take(self, index: npt.NDArray[np.int64]) -> PaddedImages:
         """The files `index`, still unread."""
-        return PaddedImages(self.names.take(index), self.size, self.channels)
+        return PaddedImages([self.names[row] for row in np.asarray(index).tolist()], self.size, self.channels)
 
     def fingerprint(self) -> str:
         """A text that changes with names and sizes of the files."""
