@@ -17,6 +17,7 @@ import os
 os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
 
 import contextlib
+import logging
 import sys
 import tempfile
 import time
@@ -33,7 +34,7 @@ from noisegate.methods import METHODS
 from noisegate.runs.run import Run
 from noisegate.runs.side_by_side import how_many_fit, side_by_side
 from noisegate.training import trainer
-from noisegate.training.capture import no_waiting
+from noisegate.training.cuda_graphs import no_waiting
 from noisegate.training.trainer import Epoch
 
 DEVICE = "cuda"
@@ -117,13 +118,14 @@ class Fallbacks:
 
     def __init__(self) -> None:
         self.lines: list[str] = []
-        original = trainer.log.warning
+        log = logging.getLogger("noisegate")
+        original = log.warning
 
         def warning(message: str, *arguments: Any) -> None:
             self.lines.append(message % arguments)
             original(message, *arguments)
 
-        trainer.log.warning = warning  # type: ignore[method-assign]
+        log.warning = warning  # type: ignore[method-assign]
 
 
 def same_eager_and_captured(data: Dataset, *arguments: Any) -> str:
@@ -201,13 +203,13 @@ def waits_for_nothing(data: Dataset) -> str:
     """From the second epoch on, an operation that makes the host wait is an error."""
     try:
         with run_of(data, "ln", "wrn-10-1", SHORT | {"crop": 2, "ema": 0.9, "keep": "ema"}) as run:
-            slices, epochs = run.slices(), 0
+            chunks, epochs = run.run_chunks(), 0
             while epochs < 2:
                 if epochs:
                     with no_waiting():
-                        item = next(slices)
+                        item = next(chunks)
                 else:
-                    item = next(slices)
+                    item = next(chunks)
                 epochs += isinstance(item, Epoch)
     except RuntimeError as error:
         return str(error).splitlines()[0]

@@ -209,7 +209,7 @@ def floor(
     recipe = ng.Recipe(batch_size=few)
     data = images(8, shape, n_classes)
     run = Run(data, ng.methods.get(method, **params), network, recipe, device="cpu")
-    job = run._training.job
+    job = run._trainer.job
     module = next(run.method.phases(job)).module
     size, sums = (2 if precision == "bf16" else 4), {"gflop": 0.0, "gbytes": 0.0, "sampled_gflop": 0.0}
 
@@ -237,12 +237,12 @@ def kernels(make: Maker) -> dict[str, float]:
     from torch.profiler import ProfilerActivity, profile
 
     with make() as run:
-        slices = run.slices()
-        while not isinstance(next(slices), Epoch):
+        chunks = run.run_chunks()
+        while not isinstance(next(chunks), Epoch):
             pass
         torch.cuda.synchronize()
         with profile(activities=[ProfilerActivity.CUDA]) as seen:
-            next(slices)  # one slice of 16 steps
+            next(chunks)  # one chunk of 16 steps
             torch.cuda.synchronize()
     events = [e for e in seen.events() if e.device_type == torch.autograd.DeviceType.CUDA]
     times = [e.time_range.elapsed_us() for e in events]

@@ -24,7 +24,7 @@ import noisegate as ng
 from noisegate.data import Dataset, Split
 from noisegate.methods import METHODS
 from noisegate.training.job import Job, make_job
-from noisegate.training.trainer import PhaseRun
+from noisegate.training.phase_run import PhaseRun
 
 RESULTS = Path(__file__).parent / "results" / "methods.md"
 #: What keeps a method from spending its time on anything but its own step.
@@ -58,7 +58,7 @@ def runs(name: str, job: Job) -> Iterator[PhaseRun]:
         run = PhaseRun(phase, job, 0, None, 0)
         run.module.train()
         run.module.begin_epoch(0, job)
-        run.step(rows_of(run), None)
+        run.step.on(rows_of(run), None)
         yield run
         history = [{"validation_accuracy": 0.1, "validation_log_likelihood": -2.0}]
 

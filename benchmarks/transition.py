@@ -28,9 +28,9 @@ from noisegate.data import Dataset, Split
 from noisegate.methods.estimation import transition_matrix
 from noisegate.reporting.plots import PALETTE
 from noisegate.training.job import Job, make_job
+from noisegate.training.phase_run import PhaseRun
 from noisegate.training.randomness import seeded
 from noisegate.training.recipe import auto_recipe
-from noisegate.training.trainer import PhaseRun
 
 RESULTS = Path(__file__).parent / "results"
 SIZES = (150, 300, 600, 1200, 2400, 4800, 9600)

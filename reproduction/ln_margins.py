@@ -21,8 +21,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
+from noisegate.data.loader import Rows
+from noisegate.evaluation.passes import Passes
 from noisegate.noise.synthetic import MAPPINGS
 from noisegate.runs.run import Run
 from noisegate.studies import papers
@@ -51,11 +54,17 @@ class Margins:
         self.x, self.y = torch.as_tensor(test.x).to(run.device), torch.as_tensor(test.y).to(run.device)
         self.pairs, self.scales = pairs, list(scales)
 
-    @torch.no_grad()
-    def __call__(self, network: torch.nn.Module, objective: Any) -> dict[str, float]:
-        network.eval()
+        # Rows that are not resident are evaluated eagerly: a captured evaluation would not change lambda.
+        rows = Rows(np.asarray(test.x), np.asarray(test.y), run.device, resident=False)
+        self.rows, self.parts = {"test": rows}, ("test",)
+
+    def measure(self, passes: Passes) -> dict[str, torch.Tensor]:
+        """The numbers; `passes` has network and objective in evaluation mode."""
+        found = self._numbers(passes.network, passes.objective)
+        return {name: torch.as_tensor(value, device=self.x.device) for name, value in found.items()}
+
+    def _numbers(self, network: torch.nn.Module, objective: Any) -> dict[str, float]:
         outputs = torch.cat([network(x) for x in self.x.split(1000)])
-        network.train()
         mu, c = (part.double() for part in objective.split(outputs))
         found = {"test_accuracy": float((mu.argmax(1) == self.y).double().mean())}
         for a, b in self.pairs.items():
@@ -111,7 +120,7 @@ def measure(
     if epochs is not None:
         settings = settings.replace(recipe={**settings.recipe, "epochs": epochs})
     with make_run(settings, device, root) as run:
-        run._training.evidence = Margins(run, pairs, scales)
+        run._trainer.evidence = Margins(run, pairs, scales)
         for epoch in run:
             print(epoch.epoch, {k: round(v, 3) for k, v in epoch.metrics.items()}, flush=True)
         seen = run.fitted.history[0]

@@ -49,7 +49,7 @@ def test_floors_count_the_operations_that_torch_counts(gpu, method, network, sha
         ng.Recipe(batch_size=4),
         device="cpu",
     )
-    job = run._training.job
+    job = run._trainer.job
     module = next(run.method.phases(job)).module
     index = torch.arange(4)
     batch = Batch(job.train.gather(index), job.train.y[index], index, torch.ones(4), torch.tensor(0))

@@ -1,14 +1,18 @@
-"""The device: by name, and what it is still working on."""
+"""The device: by name, and the work it was given."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TypeVar
 
 import torch
 from torch import Tensor
 
 from noisegate.errors import InputError
+
+T = TypeVar("T")
 
 
 def resolve_device(device: str | torch.device) -> torch.device:
@@ -83,3 +87,34 @@ def packed(numbers: Mapping[str, Tensor], device: torch.device) -> Tensor:
     if not numbers:
         return torch.zeros(0, dtype=torch.float64, device=device)
     return torch.stack([number.double() for number in numbers.values()])
+
+
+def drain(
+    chunks: Iterator[T | Pending | None], spend: Callable[[float], None] = lambda seconds: None
+) -> Iterator[T]:
+    """Go through work that is given in chunks, waiting wherever there is something to wait for.
+
+    Parameters
+    ----------
+    chunks : iterator
+        Each item says what came of a chunk: None, if there is more to do; what the work waits for; or
+        a result.
+    spend : function (seconds) -> None
+        Called with the time that every step took; the time of whoever takes the results is not in it.
+
+    Yields
+    ------
+    The results.
+    """
+    while True:
+        started = time.perf_counter()
+        try:
+            item = next(chunks)
+            if isinstance(item, Pending):
+                item.wait()
+        except StopIteration:
+            return
+        finally:
+            spend(time.perf_counter() - started)
+        if item is not None and not isinstance(item, Pending):
+            yield item

@@ -141,17 +141,17 @@ def test_a_killed_fit_goes_on(call, monkeypatch, table, tmp_path):
     from noisegate.training import trainer
 
     monkeypatch.setattr(trainer, "CHECKPOINT_SECONDS", 0.0)
-    whole = trainer.PhaseRun.run_epoch
+    whole = trainer.PhaseRun.run_chunks
     seen = []
 
-    def run_epoch(self):
+    def run_chunks(self):
         if len(seen) == 5:
             seen.append("killed")
             raise KeyboardInterrupt
         seen.append(self.epoch)
         return whole(self)
 
-    monkeypatch.setattr(trainer.PhaseRun, "run_epoch", run_epoch)
+    monkeypatch.setattr(trainer.PhaseRun, "run_chunks", run_chunks)
     arguments = ("fit", table, "--label", "species", *QUICK, "--out")
     resumed = (*arguments, tmp_path / "a", "--checkpoint", tmp_path / "c")
     assert call(*resumed)[0] == 130

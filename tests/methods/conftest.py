@@ -6,7 +6,7 @@ import torch
 import noisegate as ng
 from noisegate.methods import Batch
 from noisegate.training.job import make_job
-from noisegate.training.trainer import PhaseRun
+from noisegate.training.phase_run import PhaseRun
 
 #: Long enough for cross-entropy to learn half of the wrong labels by heart.
 RECIPE = ng.Recipe(epochs=12, batch_size=32, lr=5e-3, schedule="cosine")

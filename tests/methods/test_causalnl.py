@@ -13,8 +13,8 @@ from noisegate.methods.co_teaching import Peers
 from noisegate.networks.causal import Terms, gaussian_kl
 from noisegate.training.job import make_job
 from noisegate.training.phase import Phase
+from noisegate.training.phase_run import PhaseRun
 from noisegate.training.randomness import seeded
-from noisegate.training.trainer import PhaseRun
 
 VARIANTS = ("paper", "elbo", "code")
 
@@ -88,7 +88,7 @@ def test_the_terms_move_the_classifier_as_far_as_co_teaching_does_in_two_updates
         module, job = module_for(updates=updates, **weights)
         run = PhaseRun(Phase(module, job.recipe), job, 0, None, 0)
         torch.manual_seed(2)
-        run.step(torch.arange(20), None)
+        run.step.on(torch.arange(20), None)
         return module.first.classifier.network.head.weight.detach().clone()
 
     none = {f"{name}_weight": 0.0 for name in ("reconstruction", "label", "prior", "kl")}
@@ -292,12 +292,12 @@ def test_steps_are_capture_safe(job_for, capture_guard, variant, label_posterior
     job = job_for(images() if kind == "images" else vectors(), recipe, network=network)
     method = CausalNL(variant=variant, noise_rate=0.3, widths=widths, label_posterior=label_posterior)
     run = PhaseRun(next(method.phases(job)), job, 0, None, 0)
-    run.step(torch.arange(10), None)
+    run.step.on(torch.arange(10), None)
     traces = []
     for shift in (0, 7):
-        run.epoch_number.fill_(3 * shift)
+        run.step.epoch.fill_(3 * shift)
         with capture_guard() as guard:
-            run.step((torch.arange(10) + shift) % len(job.train), None)
+            run.step.on((torch.arange(10) + shift) % len(job.train))
         traces.append(guard.seen)
     assert len(traces[0]) > 50
     assert traces[0] == traces[1]

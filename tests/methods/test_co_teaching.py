@@ -10,7 +10,7 @@ import noisegate as ng
 from noisegate.errors import InputError, UnknownNameError
 from noisegate.methods import Method
 from noisegate.methods.co_teaching import Peers, kept_share, smallest
-from noisegate.training.trainer import PhaseRun
+from noisegate.training.phase_run import PhaseRun
 
 
 @pytest.fixture

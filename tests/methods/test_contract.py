@@ -12,7 +12,7 @@ from torch import nn
 import noisegate as ng
 from noisegate.methods import METHODS
 from noisegate.training.job import make_job
-from noisegate.training.trainer import PhaseRun
+from noisegate.training.phase_run import PhaseRun
 
 #: How far below cross-entropy's clean accuracy a method may end on digits with 40 % wrong labels.
 MARGIN = 0.08

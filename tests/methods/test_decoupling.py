@@ -9,7 +9,7 @@ import noisegate as ng
 from noisegate.errors import InputError
 from noisegate.methods.decoupling import Disagreeing
 from noisegate.training.phase import Phase
-from noisegate.training.trainer import PhaseRun
+from noisegate.training.phase_run import PhaseRun
 
 
 @pytest.fixture

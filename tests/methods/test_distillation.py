@@ -7,7 +7,7 @@ import noisegate as ng
 from noisegate.errors import InputError, UnknownNameError
 from noisegate.methods import Phase
 from noisegate.methods.distillation import Distillation, Imitating
-from noisegate.training.trainer import PhaseRun
+from noisegate.training.phase_run import PhaseRun
 
 
 @pytest.fixture(scope="module")

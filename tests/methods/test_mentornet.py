@@ -7,7 +7,7 @@ from torch.nn import functional as F
 import noisegate as ng
 from noisegate.errors import InputError
 from noisegate.methods.mentornet import SelfPaced, quantile, self_paced_weights
-from noisegate.training.trainer import PhaseRun
+from noisegate.training.phase_run import PhaseRun
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from noisegate.methods.transition import (
     importance,
     project_rows,
 )
-from noisegate.training.trainer import PhaseRun
+from noisegate.training.phase_run import PhaseRun
 
 #: Wide enough for probabilities that are flat within a class.
 WIDE = "mlp-64-64"

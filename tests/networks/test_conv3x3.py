@@ -13,7 +13,7 @@ from torch._subclasses import FakeTensorMode
 from noisegate.networks._conv3x3 import PLANS, Conv3x3, weight_gradient
 from noisegate.networks.prepare import Prepared
 from noisegate.networks.wide_resnet import WideResNet
-from noisegate.training.capture import compiled_networks
+from noisegate.training.compiling import compiled_networks
 
 #: Every plan's kernel, interpreted on the CPU, against torch's gradients in float64.
 INTERPRETED = """

@@ -14,7 +14,8 @@ from noisegate.methods.direct import Direct
 from noisegate.runs.run import Run
 from noisegate.runs.side_by_side import how_many_fit, side_by_side
 from noisegate.training.phase import Phase
-from noisegate.training.trainer import Epoch, PhaseRun
+from noisegate.training.phase_run import PhaseRun
+from noisegate.training.trainer import Epoch
 
 RECIPE = {"epochs": 4, "batch_size": 10, "lr": 0.01}
 KINDS = [

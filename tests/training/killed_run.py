@@ -20,7 +20,8 @@ from noisegate.methods.base import Method
 from noisegate.objectives import weighted_mean
 from noisegate.training import trainer
 from noisegate.training.phase import Phase, PhaseModule
-from noisegate.training.trainer import PhaseRun
+from noisegate.training.phase_run import PhaseRun
+from noisegate.training.update import Step
 
 
 class Remembering(PhaseModule):
@@ -106,12 +107,17 @@ def arm(plan):
         return wrapper
 
     if kind == "step":
-        PhaseRun.step = counted(PhaseRun.step, before=False)
+        Step.on = counted(Step.on, before=False)
     elif kind == "phase":
-        dying = counted(PhaseRun.step, before=False)
-        left[0] = 30  # in the second of its three epochs of 16 or 17 steps
-        step = PhaseRun.step
-        PhaseRun.step = lambda run, *rows: (dying if run.number == int(count) else step)(run, *rows)
+        begin = PhaseRun._begin_epoch
+
+        def begin_epoch(run):
+            if run.number == int(count) and run.epoch == 0:
+                left[0] = 30  # in the second of its three epochs of 16 or 17 steps
+                Step.on = counted(Step.on, before=False)
+            return begin(run)
+
+        PhaseRun._begin_epoch = begin_epoch
     elif kind in ("before-rename", "after-rename"):
         files.os = type("os", (), {**vars(os), "replace": staticmethod(counted(os.replace, kind[0] == "b"))})
 

@@ -7,7 +7,7 @@ import torch
 
 import noisegate as ng
 from noisegate.training.phase import Phase, PhaseModule
-from noisegate.training.trainer import PhaseRun
+from noisegate.training.phase_run import PhaseRun
 
 
 def steps_under_guard(phase, job, capture_guard, steps=3):
@@ -17,11 +17,11 @@ def steps_under_guard(phase, job, capture_guard, steps=3):
     run.module.begin_epoch(0, job)
     order = torch.arange(len(job.train))
     index = next(iter(job.train.batches(order, run.batch_size)))[0]
-    run.step(index, None)  # buffers that the optimiser makes on its first step are made before a capture
+    run.step.on(index, None)  # buffers that the optimiser makes on its first step are made before a capture
     traces = []
     for shift in range(steps):
         with capture_guard() as guard:
-            run.step((index + shift) % len(order), None)
+            run.step.on((index + shift) % len(order), None)
         traces.append(guard.seen)
     return traces
 

@@ -22,10 +22,10 @@ from noisegate.objectives import weighted_mean
 from noisegate.objectives.base import added_up
 from noisegate.runs.train import train
 from noisegate.training import distributed
-from noisegate.training.capture import Lane
 from noisegate.training.distributed import World
 from noisegate.training.phase import Phase, PhaseModule
 from noisegate.training.randomness import seeded
+from noisegate.training.stream import ExecutionStream
 
 HERE = Path(__file__).parent
 RECIPE = {"epochs": 3, "batch_size": 20, "lr": 0.02}
@@ -409,12 +409,12 @@ def test_parts_of_a_mean_add_up_to_it():
 
 
 def test_several_processes_train_eagerly_and_say_so(monkeypatch, caplog):
-    lane = Lane(torch.device("cpu"))
-    lane.stream = object()  # as on a GPU
-    assert lane.choices(nn.Linear(1, 1), 10, "fp32") == ("captured", "eager")
+    stream = ExecutionStream(torch.device("cpu"))
+    stream.cuda = object()  # as on a GPU
+    assert stream.choices(nn.Linear(1, 1), 10, "fp32") == ("captured", "eager")
     monkeypatch.setattr(distributed, "world", lambda: World(0, 2))
     for _ in range(2):
-        assert lane.choices(nn.Linear(1, 1), 10, "fp32") == ("eager",)
+        assert stream.choices(nn.Linear(1, 1), 10, "fp32") == ("eager",)
     assert [record.message for record in caplog.records] == [
         "training eagerly, because the run is spread over several processes"
     ]

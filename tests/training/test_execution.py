@@ -14,10 +14,13 @@ from noisegate.evaluation import passes as passes_module
 from noisegate.evaluation.metrics import row_scores, summary, summary_of
 from noisegate.evaluation.passes import Passes, given_labels, predict, read_given
 from noisegate.networks.prepare import Prepared
-from noisegate.training import capture, trainer
-from noisegate.training.capture import Lane, compiled_networks, compiling_pays, on_host
+from noisegate.training import cuda_graphs
+from noisegate.training.checkpoint import on_host
+from noisegate.training.compiling import compiled_networks, compiling_pays
+from noisegate.training.execution import Eager, choose_execution
+from noisegate.training.phase_run import PhaseRun
 from noisegate.training.randomness import RandomState
-from noisegate.training.trainer import PhaseRun, Program, make_program
+from noisegate.training.stream import ExecutionStream
 
 CPU = torch.device("cpu")
 
@@ -176,9 +179,9 @@ def test_networks_are_compiled_once_whatever_their_outputs(name, graphs):
 
 def test_a_cpu_runs_eagerly(data, job_for):
     job = job_for(data)
-    assert Lane(CPU, "auto").choices(deep(20), 13_500_000, "bf16") == ("eager",)
-    run = PhaseRun(next(ng.methods.get("ce").phases(job)), job, 0, None, 0, Lane(CPU))
-    assert type(make_program(run)) is Program
+    assert ExecutionStream(CPU, "auto").choices(deep(20), 13_500_000, "bf16") == ("eager",)
+    run = PhaseRun(next(ng.methods.get("ce").phases(job)), job, 0, None, 0, ExecutionStream(CPU))
+    assert type(choose_execution(run.step, run._numbers, run.stream, "one")) is Eager
 
 
 def test_every_tensor_that_a_step_changes_is_known(data, job_for):
@@ -188,12 +191,12 @@ def test_every_tensor_that_a_step_changes_is_known(data, job_for):
         params = {"noise_rate": 0.2} if method in ("co-teaching", "mentornet") else {}
         run = PhaseRun(next(ng.methods.get(method, **params).phases(job)), job, 0, None, 0)
         run.module.train()
-        run._begin()
-        known = run.changing()
+        run.shuffle()
+        known = run.step.changing()
         before = [t.detach().clone() for t in known]
         state = {k: v for k, v in run.state().items() if k != "history"}
         stored = on_host(state)
-        run.next_step()
+        run.step()
         assert not all(torch.equal(a, b) for a, b in zip(before, known, strict=True))
         with torch.no_grad():
             for tensor, value in zip(known, before, strict=True):
@@ -219,19 +222,19 @@ class NoGraph:
 )
 def test_a_warm_up_may_go_beyond_the_last_step(data, job_for, monkeypatch, recipe, epoch):
     """On a GPU reading a rate that is not there would end the process's use of it."""
-    monkeypatch.setattr(capture, "Graph", NoGraph)
-    monkeypatch.setattr(capture, "no_waiting", contextlib.nullcontext)
-    monkeypatch.setattr(capture, "_make_room", lambda device: None)
-    job, lane = job_for(data, ng.Recipe(**({"batch_size": 100} | recipe))), Lane(CPU)
-    with lane.active():
-        run = PhaseRun(next(ng.methods.get("ce").phases(job)), job, 0, None, 0, lane)
+    monkeypatch.setattr(cuda_graphs, "Graph", NoGraph)
+    monkeypatch.setattr(cuda_graphs, "no_waiting", contextlib.nullcontext)
+    monkeypatch.setattr(cuda_graphs, "_make_room", lambda device: None)
+    job, stream = job_for(data, ng.Recipe(**({"batch_size": 100} | recipe))), ExecutionStream(CPU)
+    with stream.active():
+        run = PhaseRun(next(ng.methods.get("ce").phases(job)), job, 0, None, 0, stream)
         run.epoch = epoch
-        run.step_number.fill_(epoch * run.steps_per_epoch)
+        run.step.number.fill_(epoch * run.steps_per_epoch)
         run.module.train()
-        run._begin()
-        before = [tensor.clone() for tensor in run.changing()]
-        capture.captured_step(run.next_step, run.changing(), lane.random, pool=None)
-    assert all(torch.equal(a, b) for a, b in zip(before, run.changing(), strict=True))
+        run.shuffle()
+        before = [tensor.clone() for tensor in run.step.changing()]
+        cuda_graphs.captured_step(run.step, run.step.changing(), stream.random, pool=None)
+    assert all(torch.equal(a, b) for a, b in zip(before, run.step.changing(), strict=True))
 
 
 def test_a_forward_of_a_networks_own_comes_back(monkeypatch):
@@ -263,17 +266,16 @@ class Replayed:
 
 @pytest.fixture
 def pretended(monkeypatch):
-    """Captured steps and looks on a CPU, by functions in place of graphs; the number of the one that fails."""
+    """Capture on a CPU, with functions in place of graphs; takes the number of the one that fails."""
 
     def pretend(fails_at=None):
         monkeypatch.setattr(Replayed, "made", 0)
         monkeypatch.setattr(Replayed, "fails_at", fails_at)
-        monkeypatch.setattr(Lane, "choices", lambda *_: ("captured", "eager"))
-        monkeypatch.setattr(capture, "_make_room", lambda device: None)
+        monkeypatch.setattr(ExecutionStream, "choices", lambda *_: ("captured", "eager"))
+        monkeypatch.setattr(cuda_graphs, "_make_room", lambda device: None)
         monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: None)
-        for module in (capture, trainer):
-            monkeypatch.setattr(module, "Graph", Replayed)
-            monkeypatch.setattr(module, "no_waiting", contextlib.nullcontext)
+        monkeypatch.setattr(cuda_graphs, "Graph", Replayed)
+        monkeypatch.setattr(cuda_graphs, "no_waiting", contextlib.nullcontext)
 
     return pretend
 
@@ -286,7 +288,7 @@ def trained(data):
     return history, nn.utils.parameters_to_vector(fitted.network.parameters()).tolist()
 
 
-def test_captured_programs_do_what_eager_ones_do(data, pretended, caplog):
+def test_captured_steps_do_what_eager_ones_do(data, pretended, caplog):
     eager = trained(data)
     pretended()
     assert trained(data) == eager
@@ -311,16 +313,19 @@ def test_what_cannot_be_captured_runs_eagerly_and_says_so(data, pretended, caplo
     assert Replayed.made == fails_at  # it is not tried again
 
 
-def test_looks_that_would_wait_are_not_captured(data, pretended, caplog, monkeypatch):
+def test_evaluations_that_would_wait_are_not_captured(data, pretended, caplog, monkeypatch):
     eager = trained(data)
     pretended()
 
+    calls = iter(range(9))
+
     @contextlib.contextmanager
     def waits():
-        raise RuntimeError("called a synchronizing CUDA operation\nat some place")
+        if next(calls):  # the first call is the step's
+            raise RuntimeError("called a synchronizing CUDA operation\nat some place")
         yield
 
-    monkeypatch.setattr(trainer, "no_waiting", waits)
+    monkeypatch.setattr(cuda_graphs, "no_waiting", waits)
     assert trained(data) == eager
     (record,) = caplog.records
     assert record.message.startswith(

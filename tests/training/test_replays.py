@@ -20,9 +20,9 @@ import noisegate as ng
 from noisegate._device import Pending
 from noisegate.methods.base import Method
 from noisegate.methods.direct import Direct
-from noisegate.training import capture, trainer
-from noisegate.training.capture import Lane
+from noisegate.training import cuda_graphs, trainer
 from noisegate.training.phase import Phase
+from noisegate.training.stream import ExecutionStream
 
 BENCHMARK = Path(__file__).parents[2] / "benchmarks" / "capture_check.py"
 
@@ -85,12 +85,12 @@ class Recording:
         Recording.operations += len(self._tape.operations)
 
 
-class PretendedLane(Lane):
-    """A lane that believes in a stream; host and device draw from one generator here."""
+class PretendedStream(ExecutionStream):
+    """A run's stream that believes in a stream; host and device draw from one generator here."""
 
     def __init__(self, device, execution="auto"):
         super().__init__(device, "auto")
-        self.execution, self.stream = execution, object()
+        self.execution, self.cuda = execution, object()
 
     def active(self):
         return self.random.active()
@@ -126,13 +126,12 @@ def pretended(monkeypatch, capture_guard):
     monkeypatch.setattr(Recording, "guard", capture_guard, raising=False)
     monkeypatch.setattr(Recording, "made", 0)
     monkeypatch.setattr(Recording, "operations", 0)
-    monkeypatch.setattr(trainer, "Lane", PretendedLane)
-    monkeypatch.setattr(capture, "_make_room", lambda device: None)
+    monkeypatch.setattr(trainer, "ExecutionStream", PretendedStream)
+    monkeypatch.setattr(cuda_graphs, "_make_room", lambda device: None)
     monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: None)
     monkeypatch.setattr(Pending, "__init__", lambda self, device: setattr(self, "_event", Late()))
-    for module in (capture, trainer):
-        monkeypatch.setattr(module, "Graph", Recording)
-        monkeypatch.setattr(module, "no_waiting", capture_guard)
+    monkeypatch.setattr(cuda_graphs, "Graph", Recording)
+    monkeypatch.setattr(cuda_graphs, "no_waiting", capture_guard)
     return Recording
 
 

@@ -13,14 +13,16 @@ from noisegate.data.dataset import Dataset, Split
 from noisegate.errors import DivergedError, InputError
 from noisegate.evaluation.passes import given_labels
 from noisegate.methods.direct import Direct
-from noisegate.training import trainer
+from noisegate.training import phase_run
 from noisegate.training.optimizers import Optimizer
 from noisegate.training.phase import Phase
-from noisegate.training.trainer import PhaseRun, Training
+from noisegate.training.phase_run import PhaseRun
+from noisegate.training.trainer import Trainer
+from noisegate.training.update import Step
 
 
 def run(method, job, **options):
-    training = Training(method.phases, job, **options)
+    training = Trainer(method.phases, job, **options)
     epochs = list(training)
     return training, epochs
 
@@ -183,7 +185,7 @@ def test_runs_can_be_interleaved_in_one_thread(data, job_for, weights):
     alone = [
         weights(run(ng.methods.get(m), job_for(data, seed=s))[0].fitted) for m, s in (("ce", 0), ("ln", 1))
     ]
-    together = [Training(ng.methods.get(m).phases, job_for(data, seed=s)) for m, s in (("ce", 0), ("ln", 1))]
+    together = [Trainer(ng.methods.get(m).phases, job_for(data, seed=s)) for m, s in (("ce", 0), ("ln", 1))]
     for pair in zip(*together, strict=True):
         assert len(pair) == 2
     # zip stops the second iterator at its last epoch: let both end.
@@ -285,13 +287,13 @@ def test_the_average_follows_the_statistics_of_normalisation(data, job_for):
     job.network_name = lambda shape, k: nn.Sequential(nn.BatchNorm1d(shape[0]), nn.Linear(shape[0], k))
     run = PhaseRun(next(ng.methods.get("ce").phases(job)), job, 0, None, 0)
     run.module.train()
-    run._begin()
+    run.shuffle()
     (name,) = (name for name in run.module.state_dict() if name.endswith("running_mean"))
     wanted = run.module.state_dict()[name].clone()
     for _ in range(3):
-        run.next_step()
+        run.step()
         wanted = 0.5 * wanted + 0.5 * run.module.state_dict()[name]
-    torch.testing.assert_close(run.average[name], wanted)
+    torch.testing.assert_close(run.step.average.values[name], wanted)
 
 
 def test_the_average_follows_a_buffer_that_was_replaced(data, job_for):
@@ -308,7 +310,7 @@ def test_the_average_follows_a_buffer_that_was_replaced(data, job_for):
     run = PhaseRun(Phase(Replacing(job.network(objective), objective), job.recipe), job, 0, None, 0)
     for _ in range(3):
         run.run_epoch()
-    assert float(run.average["level"]) == 2.0
+    assert float(run.step.average.values["level"]) == 2.0
 
 
 def test_small_networks_are_trained_by_one_thread_and_the_caller_keeps_its_own(data, job_for, monkeypatch):
@@ -316,11 +318,9 @@ def test_small_networks_are_trained_by_one_thread_and_the_caller_keeps_its_own(d
     torch.set_num_threads(2)
     try:
         for small in (2**22, 1):
-            monkeypatch.setattr(trainer, "SMALL_STEP", small)
-            monkeypatch.setattr(
-                trainer.PhaseRun, "run_epoch", noting(trainer.PhaseRun.run_epoch, seen, torch.get_num_threads)
-            )
-            ng.train(data, "ce", "mlp-8", {"epochs": 1}, device="cpu")
+            monkeypatch.setattr(phase_run, "SMALL_STEP", small)
+            monkeypatch.setattr(Step, "on", noting(Step.on, seen, torch.get_num_threads))
+            ng.train(data, "ce", "mlp-8", {"epochs": 1, "batch_size": 1000}, device="cpu")
             monkeypatch.undo()
             assert torch.get_num_threads() == 2
     finally:

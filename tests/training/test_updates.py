@@ -6,7 +6,7 @@ from torch import nn
 
 import noisegate as ng
 from noisegate.training.phase import Phase, PhaseModule, Update
-from noisegate.training.trainer import PhaseRun
+from noisegate.training.phase_run import PhaseRun
 
 
 class Both(PhaseModule):
@@ -44,7 +44,7 @@ def begun(data, job_for):
         torch.manual_seed(0)
         module = Both(apart)
         run = PhaseRun(Phase(module, recipe), job_for(data, recipe), 0, None, 0)
-        run.order.copy_(torch.arange(run.order.numel()).view_as(run.order))
+        run.step.order.copy_(torch.arange(run.step.order.numel()).view_as(run.step.order))
         return module, run
 
     return make
@@ -53,26 +53,26 @@ def begun(data, job_for):
 def test_each_loss_moves_by_a_full_step_of_adam(begun):
     module, run = begun(apart=True)
     for _ in range(4):
-        run.next_step()
+        run.step()
     # The small loss undoes what the large one has done; in one sum it would have no say.
     assert module.seen == pytest.approx([0.0, -0.1] * 4, abs=1e-3)
     module, run = begun(apart=False)
     for _ in range(4):
-        run.next_step()
+        run.step()
     assert module.own.weight.item() == pytest.approx(-0.4, abs=1e-3)
 
 
 def test_the_loss_of_the_history_is_the_sum(begun):
     module, run = begun(apart=True)
     other = module.other.weight.item()
-    run.next_step()
-    assert run.loss_sum.item() == pytest.approx(1e3 + 1e-3 * 1.1 + 1e-3 * other**2)
+    run.step()
+    assert run.step.loss_sum.item() == pytest.approx(1e3 + 1e-3 * 1.1 + 1e-3 * other**2)
 
 
 def test_only_what_an_update_trains_is_clipped_and_moved(begun):
     module, run = begun(apart=True, optimizer="sgd", momentum=0.0, lr=1.0, clip_norm=0.5)
     before = module.other.weight.item()
-    run.step(run.order[0], None)
+    run.step.on(run.step.order[0])
     # -0.5 from the large loss; the small one's gradient, 1e-3 each, is below the limit.
     assert module.own.weight.item() == pytest.approx(-0.5 + 1e-3)
     assert module.other.weight.item() == pytest.approx(before * (1 - 2e-3))
@@ -81,7 +81,7 @@ def test_only_what_an_update_trains_is_clipped_and_moved(begun):
 def test_all_optimisers_are_stored_and_go_on(begun):
     module, run = begun(apart=True)
     for _ in range(3):
-        run.next_step()
+        run.step()
     state = {name: value for name, value in run.state().items() if name != "best"}
     assert len(state["optimizer"]) == 3  # one parameter in the first update, two in the second
     copied = {
@@ -91,9 +91,9 @@ def test_all_optimisers_are_stored_and_go_on(begun):
         "step": state["step"].clone(),
         "best": None,
     }
-    run.next_step()
+    run.step()
     resumed, again = begun(apart=True)
     again.load(copied)
-    again.next_step()
+    again.step()
     for mine, theirs in zip(resumed.parameters(), module.parameters(), strict=True):
         assert torch.equal(mine, theirs)

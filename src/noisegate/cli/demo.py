@@ -23,8 +23,8 @@ from noisegate.fitted import Fitted
 from noisegate.reporting import plots
 from noisegate.reporting.page import Page
 from noisegate.runs.train import train
+from noisegate.training.precision import one_thread
 from noisegate.training.recipe import Recipe
-from noisegate.training.trainer import one_thread
 
 #: The methods of the demo, in the order of the table; each with the parameters it has by default.
 DEMO_METHODS: tuple[str, ...] = ("ce", "ls", "gce", "mixup", "elr", "ln")

@@ -15,6 +15,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from noisegate._turns import TURN
 from noisegate.data.dataset import Inputs
 from noisegate.errors import InputError
 
@@ -126,18 +127,19 @@ class Rows:
 
 @contextlib.contextmanager
 def seeded(seed: int) -> Iterator[None]:
-    """Set the global random states of `random`, numpy and torch (on the host), and put them back afterwards."""
-    # The old interface of numpy is the one with a global state.
-    states = random.getstate(), np.random.get_state(), torch.get_rng_state()  # noqa: NPY002
-    random.seed(seed)
-    np.random.seed(seed)  # noqa: NPY002
-    torch.default_generator.manual_seed(seed)
-    try:
-        yield
-    finally:
-        random.setstate(states[0])
-        np.random.set_state(states[1])  # noqa: NPY002
-        torch.set_rng_state(states[2])
+    """Set the process's random states of `random`, numpy and torch (on the host); put them back afterwards."""
+    with TURN:
+        # The old interface of numpy is the one with a state of the process.
+        states = random.getstate(), np.random.get_state(), torch.get_rng_state()  # noqa: NPY002
+        random.seed(seed)
+        np.random.seed(seed)  # noqa: NPY002
+        torch.default_generator.manual_seed(seed)
+        try:
+            yield
+        finally:
+            random.setstate(states[0])
+            np.random.set_state(states[1])  # noqa: NPY002
+            torch.set_rng_state(states[2])
 
 
 def fetch(x: Inputs, rows: npt.NDArray[np.int64]) -> npt.NDArray[Any]:

@@ -7,6 +7,7 @@ import copy
 import torch
 from torch import nn
 
+from noisegate._turns import TURN
 from noisegate.networks.prepare import Prepared
 
 
@@ -47,7 +48,7 @@ def _can_take_it(prepared: Prepared) -> bool:
     devices = [weight.device] if weight.is_cuda else []
     try:
         trial = copy.deepcopy(prepared.network).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-        with torch.random.fork_rng(devices), torch.enable_grad():
+        with TURN, torch.random.fork_rng(devices), torch.enable_grad():
             trial.train()(x).sum().backward()
     except Exception:
         return False

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,8 @@ import numpy.typing as npt
 import torch
 
 from noisegate import methods
-from noisegate._device import Pending, resolve_device
+from noisegate._device import Pending, drain, resolve_device
+from noisegate._turns import TURN
 from noisegate.data.arrays import from_arrays
 from noisegate.data.dataset import Dataset, held_out_rows
 from noisegate.errors import InputError
@@ -24,8 +24,9 @@ from noisegate.runs.identity import describe_run
 from noisegate.training import distributed
 from noisegate.training.checkpoint import RunFolder
 from noisegate.training.job import Job, NetworkSpec, make_job
+from noisegate.training.precision import precision
 from noisegate.training.recipe import Recipe, auto_recipe
-from noisegate.training.trainer import Epoch, Training, precision
+from noisegate.training.trainer import Epoch, Trainer
 
 HELD_OUT = 0.1
 
@@ -69,6 +70,9 @@ class Run:
                     "ng.data.load(...) makes one of a name, a file, a data frame or a torch dataset"
                 )
             data = from_arrays(*data)
+        with TURN:
+            # Torch notes the number of threads for each thread that first asks: not while another run has set it.
+            torch.get_num_threads()
         self.method = methods.get(method)
         why = self.method.why_one_process() if distributed.world().several else None
         if why is not None:
@@ -89,7 +93,7 @@ class Run:
         job = make_job(data, network, ready, seed, resolve_device(device), sample_weight)
         self._evidence = CleanEvidence(data, job.train, job.validation, parts=evidence)
         self.record = describe_run(self.method, job, data, sample_weight)
-        self._training = Training(
+        self._trainer = Trainer(
             self.method.phases,
             job,
             evidence=self._evidence,
@@ -97,7 +101,7 @@ class Run:
             execution=execution,
         )
         # Last, so that whatever is wrong is said before the folder is locked.
-        self._folder = self._training.folder = self._open(folder, job)
+        self._folder = self._trainer.folder = self._open(folder, job)
         self.seconds = 0.0
         self._fitted: Fitted | None = None
 
@@ -113,45 +117,39 @@ class Run:
 
     def __exit__(self, *error: object) -> None:
         try:
-            self._training.close()
+            self._trainer.close()
         finally:
             if self._folder is not None:
                 self._folder.close()
 
     def __iter__(self) -> Iterator[Epoch]:
-        slices = self.slices()
-        while True:
-            started = time.perf_counter()
-            try:
-                item = next(slices)
-                if isinstance(item, Pending):
-                    item.wait()
-            except StopIteration:
-                return
-            finally:
-                self.seconds += time.perf_counter() - started
-            if isinstance(item, Epoch):
-                yield item
+        return drain(self.run_chunks(), self._spend)
 
-    def slices(self) -> Iterator[Epoch | Pending | None]:
-        """The run in pieces, for those who advance several (`noisegate.runs.side_by_side`).
+    def _spend(self, seconds: float) -> None:
+        self.seconds += seconds
 
-        After each piece it says what came of it: an epoch's numbers; None, if the GPU was given some work and there
-        is more; or what it waits for, and should not be asked again before that is ready. Who advances it adds to
-        `seconds`.
+    def run_chunks(self) -> Iterator[Epoch | Pending | None]:
+        """The run in chunks of work, for those who advance several (`noisegate.runs.side_by_side`).
+
+        Whoever advances it adds the time to `seconds`.
+
+        Yields
+        ------
+        The numbers of an epoch; None, where a GPU was given some work and there is more to do; or what the run
+        waits for: it should not be asked for more before that is ready.
         """
-        yield from self._training.slices()
-        fitted, lane = self._training.fitted, self._training.lane
+        yield from self._trainer.run_chunks()
+        fitted, stream = self._trainer.fitted, self._trainer.stream
         if fitted is None:
             raise InputError(f"{type(self.method).__name__}.phases() must return a Fitted")
         fitted.network.eval()
         fitted.objective.eval()
-        with lane.active(), precision(self._training.job.recipe.precision):
+        with stream.active(), precision(self._trainer.job.recipe.precision):
             reading = self._evidence.everything_on_device(fitted.network, fitted.objective)
         while not reading.ready:
             yield reading
-        lane.close()
-        fitted.history = self._training.histories
+        stream.close()
+        fitted.history = self._trainer.histories
         fitted.metrics = distributed.from_first(reading.read()) | {"seconds": self.seconds}
         fitted.classes = self.data.label_values
         fitted.record = self.record
@@ -160,7 +158,7 @@ class Run:
     @property
     def device(self) -> torch.device:
         """Where it trains."""
-        return self._training.job.device
+        return self._trainer.job.device
 
     @property
     def fitted(self) -> Fitted:

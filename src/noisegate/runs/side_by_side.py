@@ -24,7 +24,7 @@ POLL = 5e-5
 class _Seat:
     number: int
     run: Run
-    slices: Iterator[Epoch | Pending | None]
+    chunks: Iterator[Epoch | Pending | None]
     waiting: Pending | None = None
 
 
@@ -88,7 +88,7 @@ def _next_seat(
             run = make()
         except Exception as error:
             return number, None, error
-        return _Seat(number, run, run.slices())
+        return _Seat(number, run, run.run_chunks())
     return None
 
 
@@ -100,7 +100,7 @@ def _turn(seats: list[_Seat]) -> Iterator[tuple[int, Run, Epoch | Exception | No
             continue
         moved, started, ended, said = True, time.perf_counter(), False, None
         try:
-            item = next(seat.slices)
+            item = next(seat.chunks)
             seat.waiting = item if isinstance(item, Pending) else None
             said = item if isinstance(item, Epoch) else None
         except StopIteration:
@@ -155,12 +155,12 @@ def how_many_fit(make: Callable[[], Run], most: int = 64, keep_free: float = 0.1
         device = run.device
         if device.type != "cuda":
             return 1
-        slices = run.slices()
-        while not isinstance(next(slices), Epoch | Pending):
+        chunks = run.run_chunks()
+        while not isinstance(next(chunks), Epoch | Pending):
             pass
         torch.cuda.synchronize(device)
         used = max(1, torch.cuda.memory_reserved(device) - before[device.index])
         free, _ = torch.cuda.mem_get_info(device)
-    del slices, run
+    del chunks, run
     gc.collect()
     return max(1, min(most, int((free + used) * (1 - keep_free) / used)))

@@ -116,7 +116,7 @@ def make_run(
     from noisegate import methods
     from noisegate._device import resolve_device
     from noisegate.runs.run import Run
-    from noisegate.training.capture import compiling_pays
+    from noisegate.training.compiling import compiling_pays
     from noisegate.training.recipe import Recipe
 
     data = load_data(settings, root) if data is None else data

@@ -1,11 +1,17 @@
-"""The folder of one run: where its checkpoints are."""
+"""Checkpoints: the folder of a run, and the writing of what is stored there."""
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import torch
+from torch import Tensor
+
+from noisegate._device import Pending
 from noisegate._io.files import read_json, remove_parts, write_json
 from noisegate._io.lock import locked
 from noisegate._io.trees import Tree, load_tree, save_tree
@@ -43,7 +49,9 @@ class RunFolder:
             raise OtherRunError(
                 f"{path} cannot be read ({error}); choose another folder, or remove this one"
             ) from None
-        differs = [key for key in description if stored.get(key) != description[key]]
+        # Versions change no result, or the changelog says so: a run goes on with a newer one.
+        compared = description.keys() - {"noisegate"}
+        differs = [key for key in description if key in compared and stored.get(key) != description[key]]
         if differs:
             raise OtherRunError(
                 f"{self.folder} holds another run (it differs in {', '.join(differs)}); "
@@ -93,3 +101,61 @@ def _readable(path: Path) -> Tree | None:
     except DamagedFileError as error:
         log.warning("%s; that part is trained once more", error)
         return None
+
+
+class CheckpointWriter:
+    """Writes the states of a run one after the other; the states of a GPU from a thread of its own.
+
+    Parameters
+    ----------
+    device : torch.device
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._thread: ThreadPoolExecutor | None = None
+        self._writing: Future[None] | None = None
+
+    def write(self, state: Tree, store: Callable[[Tree], None]) -> None:
+        """Store a state; on a GPU once the copies have arrived in pinned memory, while training goes on."""
+        if self._device.type != "cuda":
+            store(state)
+            return
+        self.wait()
+        copied, arrived = on_host(state), Pending(self._device)
+
+        def later() -> None:
+            arrived.wait()
+            store(copied)
+
+        self._thread = self._thread or ThreadPoolExecutor(max_workers=1)
+        self._writing = self._thread.submit(later)
+
+    def wait(self) -> None:
+        """Return when everything is written; an error of the writing is raised here."""
+        if self._writing is not None:
+            writing, self._writing = self._writing, None
+            writing.result()
+
+    def close(self) -> None:
+        """Wait for what is being written, and end the thread."""
+        try:
+            self.wait()
+        finally:
+            if self._thread is not None:
+                self._thread.shutdown()
+                self._thread = None
+
+
+def on_host(tree: Any) -> Any:
+    """A copy of a tree whose GPU tensors are on their way to pinned memory: valid once the stream got there."""
+    if isinstance(tree, Tensor):
+        if not tree.is_cuda:
+            return tree.detach().clone()
+        host = torch.empty(tree.shape, dtype=tree.dtype, pin_memory=True)
+        return host.copy_(tree.detach(), non_blocking=True)
+    if isinstance(tree, dict):
+        return {key: on_host(value) for key, value in tree.items()}
+    if isinstance(tree, list | tuple):
+        return type(tree)(on_host(value) for value in tree)
+    return tree

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from noisegate import networks
+from noisegate._turns import TURN
 from noisegate.data.dataset import Dataset, Inputs
 from noisegate.data.loader import Rows, fetch
 from noisegate.errors import InputError
@@ -110,7 +111,7 @@ class Job:
         """What a network factory builds, as text; None for a network by name."""
         if isinstance(self.network_name, str):
             return None
-        with torch.random.fork_rng(devices=[]):
+        with TURN, torch.random.fork_rng(devices=[]):
             network = self.network_name(self.input_shape, self.n_classes)
         if not isinstance(network, nn.Module):
             return None  # it is refused when it is needed

@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from noisegate._turns import TURN
+
 
 def seed_of(*key: int | str) -> int:
     """A 63-bit seed that depends on every part of the key.
@@ -53,19 +55,23 @@ class RandomState:
 
     @contextlib.contextmanager
     def active(self) -> Iterator[None]:
-        """Inside, this is the global random state; where it was left is where it goes on the next time."""
-        callers, cuda = _host_states(), None
-        _set_host_states(self._host)
-        if self._cuda is not None:
-            cuda = torch.cuda.default_generators[self._index].graphsafe_get_state()
-            torch.cuda.default_generators[self._index].graphsafe_set_state(self._cuda)
-        try:
-            yield
-        finally:
-            self._host = _host_states()
-            _set_host_states(callers)
-            if cuda is not None:
-                torch.cuda.default_generators[self._index].graphsafe_set_state(cuda)
+        """Inside, this is the process's random state, and no other thread of noisegate sets another.
+
+        Where it was left is where it goes on the next time.
+        """
+        with TURN:
+            callers, cuda = _host_states(), None
+            _set_host_states(self._host)
+            if self._cuda is not None:
+                cuda = torch.cuda.default_generators[self._index].graphsafe_get_state()
+                torch.cuda.default_generators[self._index].graphsafe_set_state(self._cuda)
+            try:
+                yield
+            finally:
+                self._host = _host_states()
+                _set_host_states(callers)
+                if cuda is not None:
+                    torch.cuda.default_generators[self._index].graphsafe_set_state(cuda)
 
     def save(self) -> tuple[Any, ...]:
         """Where the state is now, for `restore`. Inside `active`."""

@@ -1,0 +1,72 @@
+"""What adds up over the processes: in every step, and at the end of an epoch."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Iterator
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from noisegate.objectives.base import added_up
+from noisegate.training.distributed.world import World
+
+
+@contextlib.contextmanager
+def whole_batch(here: World) -> Iterator[None]:
+    """Inside, `weighted_mean` divides by the sum of the weights over all processes."""
+    if not here.several:
+        yield
+        return
+    with added_up(_total):
+        yield
+
+
+def _total(part: Tensor) -> Tensor:
+    total = part.detach().clone()
+    dist.all_reduce(total)
+    return total
+
+
+def add_gradients(parameters: Iterable[nn.Parameter]) -> None:
+    """Add the gradients of all processes, those of one type in one message."""
+    groups: dict[torch.dtype, list[Tensor]] = {}
+    for p in parameters:
+        if p.grad is not None:
+            groups.setdefault(p.grad.dtype, []).append(p.grad)
+    for gradients in groups.values():
+        flat = torch.cat([g.reshape(-1) for g in gradients])
+        dist.all_reduce(flat)
+        for gradient, total in zip(gradients, flat.split([g.numel() for g in gradients]), strict=True):
+            gradient.copy_(total.view(gradient.shape))
+
+
+def add_step(loss: Tensor, active: Tensor | None) -> tuple[Tensor, Tensor | None]:
+    """The loss of the whole batch, and whether any process has something to learn from it."""
+    values = torch.stack([loss.detach().double(), (loss.new_ones(()) if active is None else active).double()])
+    dist.all_reduce(values)
+    return values[0], None if active is None else values[1] > 0
+
+
+@torch.no_grad()
+def broadcast(tensors: Iterable[Tensor]) -> None:
+    """Give every process the first one's values."""
+    for tensor in tensors:
+        if tensor.numel():
+            # A copy that is laid out plainly: not every backend takes other layouts.
+            plain = tensor.detach().clone(memory_format=torch.contiguous_format)
+            dist.broadcast(plain, src=0)
+            tensor.copy_(plain)
+
+
+@torch.no_grad()
+def merge_rows(table: Tensor, mine: Tensor) -> None:
+    """Bring a table `(N, ...)` together of which this process has written the rows `mine`, in place."""
+    count = table.new_zeros(len(table), *[1] * (table.dim() - 1))
+    count[mine] = 1
+    merged = torch.zeros_like(table)
+    merged[mine] = table[mine]
+    dist.all_reduce(count)
+    dist.all_reduce(merged)
+    table.copy_(torch.where(count > 0, merged / count.clamp_min(1), table))

@@ -1,0 +1,101 @@
+"""The processes of a run, and what one of them tells the others."""
+
+from __future__ import annotations
+
+import contextlib
+import pickle
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+import torch.distributed as dist
+
+from noisegate.errors import InputError
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class World:
+    """How many processes there are, and which one this is."""
+
+    rank: int = 0
+    size: int = 1
+
+    @property
+    def several(self) -> bool:
+        """Whether there is anybody else."""
+        return self.size > 1
+
+    @property
+    def first(self) -> bool:
+        """Whether this is the process that writes and prints."""
+        return self.rank == 0
+
+    def part(self, n: int) -> slice:
+        """This process's part of a batch of n rows.
+
+        >>> World(rank=1, size=2).part(6)
+        slice(3, 6, None)
+        """
+        if n % self.size:
+            near = max(self.size, n - n % self.size)
+            raise InputError(
+                f"a batch of {n} rows cannot be split evenly over {self.size} processes; "
+                f"choose a batch_size like {near} (and at least so many rows)"
+            )
+        each = n // self.size
+        return slice(self.rank * each, (self.rank + 1) * each)
+
+
+def world() -> World:
+    """The processes of torch.distributed; this one alone where that is not initialised."""
+    if not (dist.is_available() and dist.is_initialized()):
+        return World()
+    return World(dist.get_rank(), dist.get_world_size())
+
+
+def from_first(value: T) -> T:
+    """The first process's value, everywhere; it must be picklable."""
+    if not world().several:
+        return value
+    box = [value]
+    dist.broadcast_object_list(box, src=0)
+    return box[0]
+
+
+def on_first(make: Callable[[], T]) -> T | None:
+    """What `make` returns in the first process, None in the others; its error is raised in all."""
+    here = world()
+    if not here.several:
+        return make()
+    made, error = None, None
+    if here.first:
+        try:
+            made = make()
+        except Exception as raised:
+            error = raised
+    told = from_first(None if error is None else _packed(error))
+    if told is not None:
+        raise error or _unpacked(told)
+    return made
+
+
+def _packed(error: Exception) -> bytes:
+    """An error as bytes: by pickle, part by part if its constructor wants other arguments, or as plain words."""
+    ways = ((error, None, None), (type(error), error.args, error.__dict__))
+    for way in ways:
+        with contextlib.suppress(Exception):
+            packed = pickle.dumps(way)
+            if str(_unpacked(packed)) == str(error):
+                return packed
+    return pickle.dumps((RuntimeError(f"{type(error).__name__}: {error}"), None, None))
+
+
+def _unpacked(packed: bytes) -> Exception:
+    found, args, state = pickle.loads(packed)
+    if isinstance(found, Exception):
+        return found
+    error = found.__new__(found, *args)
+    error.__dict__.update(state)
+    return error

@@ -1,0 +1,164 @@
+"""One training step, which a CUDA graph can capture."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from noisegate.training import distributed
+from noisegate.training.averaging import MovingAverage
+from noisegate.training.distributed import World
+from noisegate.training.job import Job
+from noisegate.training.optimizers import build_optimizer
+from noisegate.training.phase import Batch, PhaseModule
+from noisegate.training.recipe import Recipe
+
+#: Steps before a capture. They leave no trace, and may go beyond the last step of a phase.
+WARMUP_STEPS = 3
+
+
+class Step:
+    """Draw a batch, compute the losses, update the weights: call it for one step.
+
+    It is capture-safe: whatever differs from step to step (the rows, the learning rate, the counters)
+    lies in tensors of fixed shape that it reads and writes.
+
+    Parameters
+    ----------
+    module : PhaseModule
+    job : Job
+        For its training rows and augmentation.
+    recipe : Recipe
+    steps_per_epoch : int
+    rows_per_step : int
+        Of this process.
+    world : World
+        The processes that share the batch.
+
+    Attributes
+    ----------
+    order : int64 tensor (steps_per_epoch, rows_per_step)
+        The rows of the epoch's batches.
+    number : int64 tensor ()
+        Steps so far in the phase.
+    epoch : int64 tensor ()
+    loss_sum : float64 tensor ()
+        Of the epoch's steps.
+    good : int64 tensor ()
+        The epoch's steps before the first one whose loss was not finite.
+    average : MovingAverage or None
+    """
+
+    def __init__(
+        self,
+        module: PhaseModule,
+        job: Job,
+        recipe: Recipe,
+        *,
+        steps_per_epoch: int,
+        rows_per_step: int,
+        world: World,
+    ) -> None:
+        self.module, self.job, self.recipe, self.world = module, job, recipe, world
+        self.steps_per_epoch, device = steps_per_epoch, job.device
+        rates = recipe.learning_rates(steps_per_epoch)
+        self.total = len(rates)
+        # The warm-up of a capture in the last epoch reads rates beyond the last step.
+        padded = [*rates, *[rates[-1]] * WARMUP_STEPS]
+        self.rates = torch.tensor(padded, dtype=torch.float32, device=device)
+        self.lr = self.rates[0].clone()
+        self.updates = tuple(module.updates())
+        self.optimizers = [build_optimizer(each.trained, recipe, self.lr) for each in self.updates]
+        self.order = torch.zeros(steps_per_epoch, rows_per_step, dtype=torch.int64, device=device)
+        self.number, self.epoch, self.good = (
+            torch.zeros((), dtype=torch.int64, device=device) for _ in range(3)
+        )
+        self.loss_sum = torch.zeros((), dtype=torch.float64, device=device)
+        self.average = MovingAverage(module, recipe.ema) if recipe.ema else None
+
+    def __call__(self, x: Tensor | None = None) -> None:
+        """Train on the next rows of `order`, which the device finds by its own counter.
+
+        Parameters
+        ----------
+        x : tensor, optional
+            The inputs of those rows, on any device; by default they are gathered on the rows' device.
+        """
+        place = self.number.remainder(self.steps_per_epoch).view(1)
+        self.on(self.order.index_select(0, place).view(-1), x)
+
+    def on(self, index: Tensor, x: Tensor | None = None) -> None:
+        """Train on the rows `index`."""
+        rows = self.job.train
+        torch.index_select(self.rates, 0, self.number.view(1), out=self.lr.view(1))
+        inputs = rows.gather(index) if x is None else x.to(self.job.device, non_blocking=True)
+        augmented = self.job.augment(inputs, self.recipe)
+        batch = Batch(augmented, rows.y[index], index, rows.weight[index], self.epoch)
+        for update, optimizer in zip(self.updates, self.optimizers, strict=True):
+            optimizer.zero_grad()
+            with self._autocast(), distributed.whole_batch(self.world):
+                result = update.loss(batch)
+            loss, active = result if isinstance(result, tuple) else (result, None)
+            loss.backward()
+            if self.world.several:
+                distributed.add_gradients(update.trained.parameters())
+                loss, active = distributed.add_step(loss, active)
+            if self.recipe.clip_norm is not None:
+                parameters = update.trained.parameters()
+                nn.utils.clip_grad_norm_(parameters, self.recipe.clip_norm, foreach=True)
+            optimizer.found_inf = None if active is None else 1.0 - active.float()
+            optimizer.step()
+            self.loss_sum.add_(loss.detach())
+        if self.average is not None:
+            self.average.follow()
+        # Once a loss is not finite the sum never is again: this counts the steps before.
+        self.good.add_(self.loss_sum * 0 == 0)
+        self.number.add_(1)
+
+    def _autocast(self) -> contextlib.AbstractContextManager[Any]:
+        if self.recipe.precision != "bf16":
+            return contextlib.nullcontext()
+        return torch.autocast(self.job.device.type, dtype=torch.bfloat16)
+
+    def begin_epoch(self, epoch: int, order: Tensor) -> None:
+        """Set the rows of an epoch's batches, `(steps, rows_per_step)`, and start its sums anew."""
+        self.epoch.fill_(epoch)
+        self.loss_sum.zero_()
+        self.good.zero_()
+        self.order[: len(order)].copy_(order, non_blocking=True)
+
+    def changing(self) -> list[Tensor]:
+        """Every tensor that a step changes."""
+        weights = [*self.module.parameters(), *self.module.buffers()]
+        moments = [tensor for optimizer in self.optimizers for tensor in optimizer.tensors()]
+        averages = [] if self.average is None else list(self.average.values.values())
+        return [*weights, *moments, *averages, self.lr, self.number, self.good, self.loss_sum]
+
+    def release(self) -> None:
+        """Let go of the gradients."""
+        for optimizer in self.optimizers:
+            optimizer.zero_grad()
+
+    def state(self) -> dict[str, Any]:
+        """What changes from step to step, for a checkpoint."""
+        return {
+            "module": self.module.state_dict(),
+            "optimizer": [of_one for optimizer in self.optimizers for of_one in optimizer.state],
+            "average": None if self.average is None else self.average.values,
+            "step": self.number,
+        }
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """The inverse of `state`."""
+        self.module.load_state_dict(state["module"])
+        stored = iter(state["optimizer"])
+        for optimizer in self.optimizers:
+            optimizer.load(list(itertools.islice(stored, len(optimizer.state))))
+        if self.average is not None:
+            self.average.load(state["average"])
+        self.number.copy_(state["step"])
