@@ -5,11 +5,9 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
 
-from noisegate.cli.study import Choice, command, names
 from noisegate.studies import papers
 from noisegate.studies.store import Store
 
@@ -240,18 +238,6 @@ def test_ctrl_c_stops_every_process_and_the_same_command_goes_on(out):
     assert (stored["study"], stored["seeds"], stored["changes"]) == ("demo", 2, {"recipe.epochs": 3000})
     assert errors.endswith("noisegate: interrupted; the same command goes on where it stopped\n")
     assert finished(out) == {}
-
-
-def test_the_command_of_a_choice_is_what_was_typed():
-    choice = Choice(scale="smoke", seeds=3, rows=("ce", "ln"), changes={"recipe.epochs": 5}, search=True)
-    assert command("demo", choice) == (
-        "noisegate study run demo --scale smoke --seeds 3 --rows ce,ln --set recipe.epochs=5 --search"
-    )
-    assert names(None) == ()
-    assert command("demo", Choice(), Path("r 2")) == "noisegate study run demo --out 'r 2'"
-    assert command("demo", Choice(), Path("noisegate-results")) == "noisegate study run demo"
-    changed = Choice(changes={"noise.include_self": False, "recipe.epochs": 2})
-    assert command("demo", changed).endswith("--set noise.include_self=false --set recipe.epochs=2")
 
 
 def test_a_report_has_all_that_was_asked_for(call, out):

@@ -444,8 +444,9 @@ def study_run(
     root: Root = None,
 ) -> None:
     """Do a study: what is done is not repeated, and what was stopped goes on."""
-    from noisegate.cli.study import Choice, names, run_study
+    from noisegate.cli.study import names, run_study
     from noisegate.cli.values import key_values
+    from noisegate.studies.choice import Choice
     from noisegate.studies.engines import build
 
     ctx.obj["interrupted"] = "the same command goes on where it stopped"

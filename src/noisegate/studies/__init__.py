@@ -10,16 +10,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from noisegate.errors import InputError
+from noisegate.studies.choice import Choice, stored_reports
 from noisegate.studies.papers import get, studies
 from noisegate.studies.study import Cell, Figure, Number, RunSettings, Selection, Smoke, Study, Value
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from noisegate.studies.report import Report
     from noisegate.studies.results import Results
 
 __all__ = [
     "Cell",
+    "Choice",
     "Figure",
     "Number",
     "RunSettings",
@@ -30,6 +34,7 @@ __all__ = [
     "get",
     "run",
     "studies",
+    "write_reports",
 ]
 
 
@@ -37,6 +42,7 @@ def run(
     study: Study | str,
     out: str | Path,
     *,
+    choice: Choice | None = None,
     engine: str = "local",
     workers: int | None = None,
     device: str = "auto",
@@ -52,6 +58,9 @@ def run(
     study : Study or str
     out : path
         The folder of results; several studies may share one, and so may several processes.
+    choice : Choice, default=None
+        Its size, rows, columns and changes; None: all of it at the size of the paper. For a study of the
+        catalogue it is stored, so that `write_reports` writes the report of it.
     engine, workers, options
         See `noisegate.studies.engines.build`.
     device, root
@@ -75,8 +84,53 @@ def run(
     from noisegate.studies.store import Store
 
     chosen = get(study) if isinstance(study, str) else study
+    if choice is not None:
+        if search != choice.search and search:
+            raise InputError("search is part of the choice: Choice(search=True)")
+        chosen, search = choice.apply(chosen), choice.search
     runner.check_data(chosen, root)
     results = Results(chosen, Store(out), search=search)
+    if choice is not None and isinstance(study, str):
+        choice.remember(study, Path(out))
     context = Context(Path(out), root, device)
     runner.do(results, build(engine, workers=workers, **options), context, retry=retry)
     return results
+
+
+def write_reports(
+    out: str | Path,
+    study: str | None = None,
+    *,
+    scale: str = "paper",
+    search: bool = False,
+    to: str | Path | None = None,
+) -> list[Report]:
+    """Write the report of a study from its stored results, or of all that were done; nothing is trained.
+
+    Parameters
+    ----------
+    out : path
+        The folder of results.
+    study : str, default=None
+        A name of the catalogue; None: all that were done into `out`.
+    scale, search : str, bool, default="paper", False
+        Which size of the study, and whether the one with searched hyper-parameters.
+    to : path, default=None
+        Where the reports go; None: `out`/reports.
+
+    Returns
+    -------
+    list of Report
+        What was written; `missing` says what is not there yet.
+    """
+    from pathlib import Path
+
+    from noisegate.studies.store import Store
+
+    target = None if to is None else Path(to)
+    written = []
+    for chosen in stored_reports(Path(out), study, scale=scale, search=search, to=target):
+        if isinstance(chosen, InputError):
+            raise chosen
+        written.append(chosen.write(Store(out)))
+    return written
