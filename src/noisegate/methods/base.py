@@ -67,10 +67,14 @@ class Method(ABC):
     Attributes
     ----------
     needs_validation : bool
-        Whether it looks at noisy validation rows whatever the recipe says.
+        Whether it uses noisy validation rows whatever the recipe says.
+    one_network : bool
+        Whether all it trains is one network on one objective. Of runs that differ in the method alone, one of
+        the others says how much memory they take.
     """
 
     needs_validation: ClassVar[bool] = False
+    one_network: ClassVar[bool] = False
     #: Every method class by name, so that a model folder can say which one made it.
     classes: ClassVar[Registry[type[Method]]] = Registry("method class")
 
@@ -84,6 +88,15 @@ class Method(ABC):
 
         Code between phases must be deterministic given the modules and the seeded random state: a resumed run
         replays it.
+        """
+
+    def validate(self, n_classes: int = 10) -> None:  # noqa: B027
+        """Raise an InputError for parameters that cannot work, as far as that is known before training.
+
+        Parameters
+        ----------
+        n_classes : int, default=10
+            Classes of the data; a study that has not loaded its data yet does not know them.
         """
 
     def why_one_process(self) -> str | None:

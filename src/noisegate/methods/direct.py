@@ -53,16 +53,16 @@ class Plain(Method):
     0.5
     """
 
+    one_network = True
+
     def __init__(self, objective: type[Objective] | Objective | str, **params: Any) -> None:
         if isinstance(objective, str):
-            if objective not in Objective.classes:
-                raise UnknownNameError("objective", objective, Objective.classes)
             objective = Objective.classes[objective]
         self.objective: type[Objective] | Objective = objective
         self.params = params
         if isinstance(objective, Objective) and params:
             raise InputError(f"{self.title} is built already: give it its parameters when it is constructed")
-        self._refuse_unknown(params)
+        self._check_names(params)
 
     def _kind(self) -> type[Objective]:
         return self.objective if isinstance(self.objective, type) else type(self.objective)
@@ -79,7 +79,7 @@ class Plain(Method):
             return {"objective": self.objective}
         return {"objective": self.objective, **self._parameters(), **self.params}
 
-    def _refuse_unknown(self, params: dict[str, Any]) -> None:
+    def _check_names(self, params: dict[str, Any]) -> None:
         for name in params:
             if name not in {**self._parameters(), **_SHARED}:
                 raise UnknownNameError(f"parameter of {self.title}", name, self._parameters())
@@ -87,7 +87,7 @@ class Plain(Method):
     def set_params(self, **params: Any) -> Method:
         if "objective" in params:
             self.objective, self.params = Plain(params.pop("objective")).objective, {}
-        self._refuse_unknown(params)
+        self._check_names(params)
         if isinstance(self.objective, Objective):
             if params:  # a new one, for the given one may be somebody else's too
                 self.objective = type(self.objective)(**{**self.objective.settings(), **params})
@@ -108,6 +108,9 @@ class Plain(Method):
 
     def __repr__(self) -> str:
         return f"Plain({', '.join([self.title, *(f'{k}={v!r}' for k, v in self.params.items())])})"
+
+    def validate(self, n_classes: int = 10) -> None:
+        self._build(n_classes)
 
     def phases(self, job: Job) -> Phases:
         objective = self._build(job.n_classes)

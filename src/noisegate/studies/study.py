@@ -390,7 +390,7 @@ class Study:
         for settings in (
             {cell.settings.key: cell.settings for cell in study.cells}.values() if changes else ()
         ):
-            _refuse_what_cannot_be(settings)
+            _validate(settings)
         return study
 
     def __iter__(self) -> Iterator[Cell]:
@@ -413,10 +413,10 @@ def _column_names(cell: Cell) -> tuple[str, ...]:
 
 
 _NESTED = ("recipe", "params", "noise", "data")
-_PLAIN = ("network", "weights", "validation", "rows", "balanced", "evaluate_every", "noisy_test")
+_TOP_LEVEL = ("network", "weights", "validation", "rows", "balanced", "evaluate_every", "noisy_test")
 
 
-_PLAIN_KINDS: dict[str, tuple[Callable[[Any], bool], str]] = {
+_CHECKS: dict[str, tuple[Callable[[Any], bool], str]] = {
     "balanced": (lambda value: isinstance(value, bool), "true or false"),
     "noisy_test": (lambda value: isinstance(value, bool), "true or false"),
     "evaluate_every": (lambda value: type(value) is int and value >= 0, "a whole number of at least 0"),
@@ -427,15 +427,13 @@ _PLAIN_KINDS: dict[str, tuple[Callable[[Any], bool], str]] = {
 }
 
 
-def _refuse_what_cannot_be(settings: RunSettings) -> None:
-    """Make the parts of a run that are cheap to make, so that what is wrong is said before the first run."""
+def _validate(settings: RunSettings) -> None:
+    """Build the cheap parts of a run, so that bad settings fail before the first run starts."""
     from noisegate import methods, networks, noise
 
     params = {k: v for k, v in settings.params.items() if (k, v) != ("noise_rate", "known")}
     try:
-        method = methods.get(settings.method, **params)
-        if isinstance(method, methods.Plain):
-            method._build(10)
+        methods.get(settings.method, **params).validate()
         if settings.noise is not None:
             noise.build(settings.noise)
     except TypeError as error:
@@ -451,14 +449,14 @@ def _parameter_names(method: str) -> list[str]:
 
 def _changed(settings: RunSettings, name: str, value: Any, touched: list[bool]) -> RunSettings:
     where, _, key = name.partition(".")
-    if not key and where in _PLAIN:
+    if not key and where in _TOP_LEVEL:
         touched.append(True)
-        test, words = _PLAIN_KINDS.get(where, (lambda value: True, ""))
+        test, words = _CHECKS.get(where, (lambda value: True, ""))
         if not test(value):
             raise InputError(f"{where} must be {words}, got {value!r}")
         return settings.replace(**{where: value})
     if not key or where not in _NESTED:
-        raise UnknownNameError("setting", name, [*_PLAIN, *_known_names()])
+        raise UnknownNameError("setting", name, [*_TOP_LEVEL, *_known_names()])
     if where == "params" and key not in _parameter_names(settings.method):
         touched.append(False)
         return settings

@@ -85,7 +85,7 @@ class LocalEngine(Engine):
 def representatives(todo: Sequence[RunSettings]) -> dict[str, RunSettings]:
     """A run of each kind: what memory it takes depends on data, network and batches, little on the objective.
 
-    Of a kind it is one that trains more than a network on an objective, if there is one.
+    Of each kind it is a run that trains more than one network on one objective, if there is one.
     """
     from noisegate import methods
 
@@ -93,8 +93,7 @@ def representatives(todo: Sequence[RunSettings]) -> dict[str, RunSettings]:
     for settings in todo:
         sizes = [settings.recipe.get(name) for name in ("batch_size", "precision", "crop_to")]
         kind = repr((settings.data, settings.network, sizes))
-        plain = isinstance(methods.get(settings.method), methods.Plain)
-        if not plain or kind not in found:
+        if kind not in found or not methods.get(settings.method).one_network:
             found[kind] = settings
     return found
 
