@@ -139,7 +139,7 @@ def root_folder(root: str | os.PathLike[str] | None = None) -> Path:
     return (Path(cache) if cache else Path.home() / ".cache") / "noisegate"
 
 
-def _plain(name: str) -> str:
+def _letters_and_digits(name: str) -> str:
     return re.sub(r"[^a-z0-9]", "", name.lower())
 
 
@@ -152,7 +152,7 @@ def candidates(source: Source, root: Path) -> Iterator[Path]:
         yield root / place
     for place in source.places:
         first, *rest = place.split("/")
-        if _plain(first) == _plain(root.resolve().name):
+        if _letters_and_digits(first) == _letters_and_digits(root.resolve().name):
             yield root.joinpath(*rest)
 
 

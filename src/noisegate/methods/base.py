@@ -140,7 +140,7 @@ class Method(ABC):
         """
         silent = {f.name: f.default for f in _later_fields(self)}
         params = {k: v for k, v in self.get_params().items() if k not in silent or v != silent[k]}
-        return {"class": type(self).__name__} | {k: _plain(v) for k, v in params.items()}
+        return {"class": type(self).__name__} | {k: _as_json(v) for k, v in params.items()}
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, Any]) -> Method:
@@ -175,7 +175,7 @@ def _later_fields(method: Method) -> list[dataclasses.Field[Any]]:
     return [f for f in found if f.metadata.get(_LATER)]
 
 
-def _plain(value: Any) -> Any:
+def _as_json(value: Any) -> Any:
     """Matrices as nested lists and objectives as dicts, so that settings survive JSON and `from_settings`."""
     if isinstance(value, Objective):
         return value.to_dict()

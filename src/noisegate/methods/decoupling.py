@@ -36,7 +36,9 @@ class Disagreeing(PhaseModule):
         outputs = [network(batch.x) for network in (self.first, self.second)]
         mask = self._mask(outputs, batch.epoch)
         self.used.index_copy_(0, batch.index, mask.unsqueeze(1).to(self.used.dtype))
-        (first, weight), (second, _) = (self.objective.weighed(output, batch.y) for output in outputs)
+        (first, weight), (second, _) = (
+            self.objective.losses_and_weights(output, batch.y) for output in outputs
+        )
         weight = weight * batch.weight.to(weight.dtype) * mask.to(weight.dtype)
         loss = weighted_mean(first, weight) + weighted_mean(second, weight)
         return loss, weight.sum() > 0

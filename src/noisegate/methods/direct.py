@@ -25,7 +25,7 @@ class Direct(PhaseModule):
         self.objective = objective
 
     def forward(self, batch: Batch) -> Tensor:
-        losses, weights = self.objective.weighed(self.network(batch.x), batch.y)
+        losses, weights = self.objective.losses_and_weights(self.network(batch.x), batch.y)
         return weighted_mean(losses, weights * batch.weight.to(losses.dtype))
 
     def predictor(self) -> tuple[nn.Module, Objective]:

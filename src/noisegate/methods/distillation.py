@@ -48,7 +48,7 @@ class Imitating(PhaseModule):
         return weighted_mean(losses, batch.weight.to(losses.dtype))
 
     def _tempered(self, network: nn.Module, x: Tensor) -> Tensor:
-        return self.objective.widened(network(x)) / self.temperature
+        return self.objective.check_outputs(network(x)) / self.temperature
 
     def predictor(self) -> tuple[nn.Module, Objective]:
         return self.student, self.objective

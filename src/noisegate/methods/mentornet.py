@@ -73,7 +73,7 @@ class SelfPaced(PhaseModule):
         self.register_buffer("started", torch.zeros((), dtype=torch.bool, device=kept.device))
 
     def forward(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        losses, weight = self.objective.weighed(self.network(batch.x), batch.y)
+        losses, weight = self.objective.losses_and_weights(self.network(batch.x), batch.y)
         weight = weight * batch.weight.to(losses.dtype)
         paced = self._weights(losses.detach(), weight, batch.epoch)
         self.kept.index_copy_(0, batch.index, paced.unsqueeze(1).to(self.kept.dtype))

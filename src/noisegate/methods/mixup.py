@@ -49,7 +49,7 @@ class Mixing(PhaseModule):
         return share * own + (1 - share) * other
 
     def _mean_cost(self, outputs: Tensor, labels: Tensor, weight: Tensor) -> Tensor:
-        losses, weights = self.objective.weighed(outputs, labels)
+        losses, weights = self.objective.losses_and_weights(outputs, labels)
         return weighted_mean(losses, weights * weight.to(losses.dtype))
 
     def predictor(self) -> tuple[Prepared, Objective]:

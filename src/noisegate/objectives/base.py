@@ -149,7 +149,7 @@ class Objective(nn.Module, ABC):
         """
         if size is None or tuple(size) == tuple(outputs.shape[2:]):
             return outputs
-        outputs = self.widened(outputs)
+        outputs = self.check_outputs(outputs)
         with torch.autocast(outputs.device.type, enabled=False):
             return self.resized(outputs, self.check_size(outputs, size))
 
@@ -172,21 +172,22 @@ class Objective(nn.Module, ABC):
         reduction = self.reduction if reduction is None else reduction
         if reduction not in REDUCTIONS:
             raise InputError(f"reduction must be one of {', '.join(REDUCTIONS)}, got {reduction!r}")
-        losses, weights = self.weighed(outputs, targets)
+        losses, weights = self.losses_and_weights(outputs, targets)
         if reduction == "mean":
             return weighted_mean(losses, weights)
         losses = torch.where(weights != 0, losses * weights, losses.new_zeros(()))
         return losses.sum() if reduction == "sum" else losses
 
-    def weighed(self, outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-        """The cost of each label and what it weighs, apart, both `(B, ...)`; 0 is the weight of an ignored one.
+    def losses_and_weights(self, outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        """The cost of each label and its weight, both `(B, ...)`; ignored labels have weight 0.
 
-        The loss is their `weighted_mean`. A method that weighs or chooses labels multiplies the weights by its own.
+        The loss is their `weighted_mean`. A method that weights or selects labels multiplies the weights by
+        its own.
         """
         if not isinstance(outputs, Tensor) or not isinstance(targets, Tensor):
             given = type(targets if isinstance(outputs, Tensor) else outputs).__name__
             raise InputError(f"outputs and targets must be tensors, got {given}")
-        outputs = self.widened(outputs)
+        outputs = self.check_outputs(outputs)
         with torch.autocast(outputs.device.type, enabled=False):
             return (self._soft if targets.is_floating_point() else self._hard)(outputs, targets)
 
@@ -211,12 +212,12 @@ class Objective(nn.Module, ABC):
         return labels, valid
 
     def _check_labels(self, labels: Tensor) -> None:
-        """Refuse labels outside 0..K-1 on the CPU; on a GPU the look at them would make the host wait."""
+        """Refuse labels outside 0..K-1 on the CPU; on a GPU the host would have to wait for their values."""
         if labels.device.type != "cpu" or torch.compiler.is_compiling() or not labels.numel():
             return
         try:
             values = labels.numpy()
-        except (RuntimeError, TypeError):  # under vmap and the like values cannot be looked at
+        except (RuntimeError, TypeError):  # under vmap and the like there are no values
             return
         low, high = int(values.min()), int(values.max())
         if low < 0 or high >= self.n_classes:
@@ -255,8 +256,8 @@ class Objective(nn.Module, ABC):
             )
         return int(size[0]), int(size[1])
 
-    def widened(self, outputs: Tensor) -> Tensor:
-        """The outputs in float32 or wider, after a look at their shape."""
+    def check_outputs(self, outputs: Tensor) -> Tensor:
+        """Check the shape of outputs, and return them in float32 or wider."""
         if outputs.dim() < 2 or outputs.shape[1] != self.n_outputs:
             raise InputError(
                 f"{type(self).__name__} for {self.n_classes} classes needs outputs of shape "
@@ -268,7 +269,7 @@ class Objective(nn.Module, ABC):
 
     def split(self, outputs: Tensor) -> tuple[Tensor, ...]:
         """The parts of the output vector, each `(B, width, ...)`, in the order of `slices`."""
-        return self.widened(outputs).split(self.slices, dim=1)
+        return self.check_outputs(outputs).split(self.slices, dim=1)
 
     @torch.no_grad()
     def init_head_(self, layer: nn.Module) -> None:
@@ -292,7 +293,7 @@ class Objective(nn.Module, ABC):
     def settings(self) -> dict[str, Any]:
         """The constructor's arguments as plain data: `type(self)(**settings)` is the same objective."""
         names = ("n_classes", *objective_parameters(type(self)), *_SHARED)
-        return {name: _plain(getattr(self, name)) for name in names}
+        return {name: _as_json(getattr(self, name)) for name in names}
 
     def to_dict(self) -> dict[str, Any]:
         """Class and settings as plain data; `Objective.from_dict` is the inverse."""
@@ -320,7 +321,7 @@ def _class_weights(weight: Any, n_classes: int) -> Tensor:
     return found
 
 
-def _plain(value: Any) -> Any:
+def _as_json(value: Any) -> Any:
     """Tensors as lists and nested objectives as dicts, so that settings survive JSON."""
     if isinstance(value, Tensor):
         return value.tolist()

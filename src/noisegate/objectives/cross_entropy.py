@@ -34,7 +34,7 @@ class CrossEntropy(Objective):
         return -self.log_probs(outputs)
 
     def log_probs(self, outputs: Tensor) -> Tensor:
-        return F.log_softmax(self.widened(outputs), dim=1)
+        return F.log_softmax(self.check_outputs(outputs), dim=1)
 
     def label_costs(self, outputs: Tensor, targets: Tensor) -> Tensor:
         return F.cross_entropy(outputs, targets, reduction="none")

@@ -390,7 +390,7 @@ class Heteroscedastic(Objective):
         """Checked outputs, and the size of the labels where it is another one."""
         if isinstance(outputs, Upsampled):
             outputs, size = outputs
-        outputs = self.widened(outputs)
+        outputs = self.check_outputs(outputs)
         if size is None or tuple(size) == tuple(outputs.shape[2:]):
             return outputs, None
         return outputs, self.check_size(outputs, size)

@@ -60,7 +60,7 @@ class GCE(Objective):
         self.q = q
 
     def log_probs(self, outputs: Tensor) -> Tensor:
-        return F.log_softmax(self.widened(outputs), dim=1)
+        return F.log_softmax(self.check_outputs(outputs), dim=1)
 
     def costs(self, outputs: Tensor) -> Tensor:
         return _expm1(self.q * self.log_probs(outputs)) / -self.q
@@ -199,11 +199,11 @@ class BiTempered(Objective):
         self.t1, self.t2 = t1, t2
 
     def log_probs(self, outputs: Tensor) -> Tensor:
-        log_p = tempered_log_softmax(self.widened(outputs), self.t2)
+        log_p = tempered_log_softmax(self.check_outputs(outputs), self.t2)
         return log_p.clamp(min=math.log(torch.finfo(log_p.dtype).tiny)) if self.t2 < 1 else log_p
 
     def costs(self, outputs: Tensor) -> Tensor:
-        log_p = tempered_log_softmax(self.widened(outputs), self.t2)
+        log_p = tempered_log_softmax(self.check_outputs(outputs), self.t2)
         return self._spread(log_p).unsqueeze(1) - tempered_log(log_p, self.t1)
 
     def label_costs(self, outputs: Tensor, targets: Tensor) -> Tensor:
@@ -262,7 +262,7 @@ class NoiseAgainstNoise(Objective):
         self.sigma = sigma
 
     def log_probs(self, outputs: Tensor) -> Tensor:
-        return F.log_softmax(self.widened(outputs), dim=1)
+        return F.log_softmax(self.check_outputs(outputs), dim=1)
 
     def costs(self, outputs: Tensor) -> Tensor:
         log_p = self.log_probs(outputs)
@@ -315,7 +315,7 @@ class Bootstrap(Objective):
         self.beta, self.kind = beta, kind
 
     def log_probs(self, outputs: Tensor) -> Tensor:
-        return F.log_softmax(self.widened(outputs), dim=1)
+        return F.log_softmax(self.check_outputs(outputs), dim=1)
 
     def costs(self, outputs: Tensor) -> Tensor:
         log_p = self.log_probs(outputs)

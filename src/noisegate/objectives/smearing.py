@@ -269,7 +269,7 @@ class LabelSmoothing(Objective):
         self.alpha = alpha
 
     def log_probs(self, outputs: Tensor) -> Tensor:
-        return F.log_softmax(self.widened(outputs), dim=1)
+        return F.log_softmax(self.check_outputs(outputs), dim=1)
 
     def costs(self, outputs: Tensor) -> Tensor:
         log_p = self.log_probs(outputs)

@@ -127,9 +127,9 @@ def _csv(columns: Collection[str], lines: Iterable[Mapping[str, Any]]) -> str:
     writer = csv.writer(buffer, lineterminator="\n")
     writer.writerow(columns)
     for line in lines:
-        writer.writerow([_plain(line.get(name)) for name in columns])
+        writer.writerow([_cell(line.get(name)) for name in columns])
     return buffer.getvalue()
 
 
-def _plain(value: Any) -> Any:
+def _cell(value: Any) -> Any:
     return f"{value:.10g}" if isinstance(value, float) else value
