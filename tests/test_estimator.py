@@ -4,13 +4,18 @@ import json
 
 import numpy as np
 import pandas as pd
+import polars
+import pyarrow as pa
 import pytest
 import torch
 from sklearn.base import clone
+from sklearn.compose import make_column_transformer
 from sklearn.exceptions import DataConversionWarning, NotFittedError
+from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.impute import SimpleImputer
 from sklearn.model_selection import GridSearchCV, cross_val_predict
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import MinMaxScaler
+from sklearn.preprocessing import MinMaxScaler, OneHotEncoder, StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 from torch import nn
 
@@ -22,7 +27,13 @@ QUICK = {"epochs": 15}
 
 def expected_failures(estimator):
     reason = "a mini-batch of repeated rows is not a weighted one"
-    return {"check_sample_weight_equivalence_on_dense_data": reason}
+    return dict.fromkeys(
+        (
+            "check_sample_weight_equivalence_on_dense_data",
+            "check_sample_weight_equivalence_on_sparse_data",
+        ),
+        reason,
+    )
 
 
 @parametrize_with_checks(
@@ -269,10 +280,105 @@ def test_features_far_from_zero_keep_their_digits(kind):
     )
 
 
-def test_a_column_of_texts_is_named():
-    frame = pd.DataFrame({"a": [1.0, 2.0, 3.0, 4.0], "b": ["x", "y", "x", None]})
-    for given in (frame, frame.astype({"b": "category"}), frame.astype({"b": object})):
-        with pytest.raises(InputError, match="column 'b' holds texts"):
-            classifier().fit(given, [0, 1, 0, 1])
-    numbers = frame.assign(b=[1, 2, 3, 4]).astype({"b": object})
-    assert classifier(recipe={"epochs": 1}).fit(numbers, [0, 1, 0, 1]).n_features_in_ == 2
+def mixed(n=60):
+    """Every kind of column, and the labels they tell."""
+    rng = np.random.default_rng(0)
+    y = np.arange(n) % 2
+    return pd.DataFrame(
+        {
+            "number": rng.normal(y * 2.0, 1.0),
+            "gaps": np.where(rng.random(n) < 0.2, np.nan, rng.normal(y, 1.0)),
+            "flag": rng.random(n) < 0.5,
+            "day": pd.Timestamp("2026-11-18") + pd.to_timedelta(rng.integers(0, 900, n), "D"),
+            "colour": pd.Categorical(np.where(y == 1, "red", rng.choice(["blue", "green"], n))),
+            "review": [
+                f"{'good fine lovely' if k else 'bad poor dull'} film number {i}" for i, k in enumerate(y)
+            ],
+        }
+    ), np.where(y == 1, "yes", "no")
+
+
+@pytest.mark.parametrize("kind", ["pandas", "polars", "arrow", "capsule"])
+def test_frames_of_every_kind_and_column(kind, tmp_path):
+    frame, y = mixed()
+    given = {
+        "pandas": lambda: frame,
+        "polars": lambda: polars.from_pandas(frame),
+        "arrow": lambda: pa.Table.from_pandas(frame),
+        "capsule": lambda: Capsule(pa.Table.from_pandas(frame)),
+    }[kind]()
+    clf = classifier(method="ce", network="mlp-16", recipe={"epochs": 20}).fit(given, y)
+    kinds = [column.kind for column in clf.reader_.columns]
+    assert kinds == ["number", "number", "number", "time", "category", "text"]
+    assert list(clf.feature_names_in_) == list(frame.columns)
+    assert clf.score(given, y) > 0.9
+    probs = (
+        classifier(method="ce", network="mlp-16", recipe={"epochs": 20}).fit(frame, y).predict_proba(frame)
+    )
+    np.testing.assert_array_equal(clf.predict_proba(given), probs)
+    clf.save(tmp_path / "m")
+    np.testing.assert_array_equal(ng.NoisyLabelClassifier.load(tmp_path / "m").predict_proba(given), probs)
+    np.testing.assert_array_equal(ng.Fitted.load(tmp_path / "m").predict_proba(frame), probs)
+
+
+class Capsule:
+    """Any table that hands over Arrow data."""
+
+    def __init__(self, table):
+        self.table, self.columns = table, table.column_names
+
+    def __arrow_c_stream__(self, requested_schema=None):
+        return self.table.__arrow_c_stream__(requested_schema)
+
+
+def test_columns_that_name_the_rows_are_told():
+    frame, y = mixed()
+    with pytest.warns(UserWarning, match=r"columns that are not used: 'customer_id' \(names the rows"):
+        clf = classifier(method="ce", network="linear", recipe={"epochs": 1}).fit(
+            frame[["number"]].assign(customer_id=np.arange(60) * 3 + 7, empty=None), y
+        )
+    assert [column.name for column in clf.reader_.columns] == ["number"]
+    assert set(clf.reader_.dropped) == {"customer_id", "empty"}
+
+
+@pytest.mark.parametrize("dense_bytes", [0, 2**28])
+def test_sparse_matrices(monkeypatch, tmp_path, dense_bytes):
+    monkeypatch.setattr("noisegate.data.sparse.DENSE_BYTES", dense_bytes)
+    frame, y = mixed()
+    x = TfidfVectorizer().fit_transform(frame["review"])
+    clf = classifier(method="ce", network="mlp-16", recipe={"epochs": 10}).fit(x, y)
+    assert clf.score(x, y) > 0.9
+    dense = classifier(method="ce", network="mlp-16", recipe={"epochs": 10}).fit(x.toarray().astype("f"), y)
+    np.testing.assert_allclose(clf.predict_proba(x), dense.predict_proba(x.toarray().astype("f")), atol=1e-6)
+    weights = np.r_[np.zeros(10), np.ones(50)]
+    classifier(method="ce", network="linear", recipe={"epochs": 1}).fit(x, y, sample_weight=weights)
+    bad = x.copy()
+    bad.data[-1] = np.nan
+    with pytest.raises(ValueError, match="NaN"):
+        clf.predict(bad)
+
+
+def test_pipelines_and_column_transformers():
+    frame, y = mixed()
+    frame = frame.drop(columns=["review", "day"])
+    numbers = make_pipeline(SimpleImputer(), StandardScaler())
+    step = make_column_transformer((numbers, ["number", "gaps"]), (OneHotEncoder(), ["colour"]))
+    clf = make_pipeline(step, classifier(method="ce", network="mlp-16", recipe={"epochs": 20}))
+    assert clf.fit(frame, y).score(frame, y) > 0.9
+    whole = cross_val_predict(classifier(method="ce", network="mlp-16", recipe={"epochs": 5}), frame, y, cv=2)
+    assert set(whole) == {"yes", "no"}
+    step.set_output(transform="pandas").set_params(onehotencoder__sparse_output=False)
+    assert clf.fit(frame, y).score(frame, y) > 0.9
+
+
+def test_frames_that_do_not_fit():
+    frame, y = mixed()
+    clf = classifier(method="ce", network="linear", recipe={"epochs": 1}).fit(pa.Table.from_pandas(frame), y)
+    with pytest.raises(InputError, match="the table lacks 1 of the 6 columns it was trained on: 'number'"):
+        clf.predict(pa.Table.from_pandas(frame.drop(columns="number")))
+    with pytest.raises(
+        InputError, match="column 'number' was a column of numbers in training, but row 2 has 'x'"
+    ):
+        clf.predict(pa.Table.from_pandas(frame.assign(number=["1", "2", "x"] * 20)))
+    with pytest.raises(InputError, match="column 'number' holds a list a row"):
+        classifier().fit(pa.table({"number": [[1], [2]]}), [0, 1])

@@ -11,15 +11,19 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
-from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.base import ClassifierMixin
 from sklearn.utils import check_consistent_length, check_random_state
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import _check_sample_weight, check_is_fitted, column_or_1d, validate_data
+from sklearn.utils.validation import _check_sample_weight, _check_y, check_is_fitted, column_or_1d
 from torch import nn
 
 from noisegate import methods
 from noisegate._device import resolve_device
-from noisegate.data.dataset import Dataset, Split, as_inputs
+from noisegate._inputs import TakesFrames
+from noisegate.data.arrays import ArrayReader
+from noisegate.data.dataset import Dataset, Split
+from noisegate.data.sparse import is_sparse
+from noisegate.data.tables import TableReader
 from noisegate.errors import InputError
 from noisegate.fitted import Fitted, read_description
 from noisegate.methods.base import Method
@@ -27,7 +31,7 @@ from noisegate.runs.train import train
 from noisegate.training.recipe import Recipe
 
 
-class NoisyLabelClassifier(ClassifierMixin, BaseEstimator):
+class NoisyLabelClassifier(ClassifierMixin, TakesFrames):
     """A classifier for labels that are partly wrong, as a scikit-learn estimator.
 
     Parameters
@@ -124,7 +128,9 @@ class NoisyLabelClassifier(ClassifierMixin, BaseEstimator):
 
         Parameters
         ----------
-        X : array (N, d), or images (N, H, W) or (N, C, H, W)
+        X : array (N, d), sparse matrix, images (N, H, W) or (N, C, H, W), or a frame
+            A frame (pandas, Polars, Arrow) may hold numbers, categories, texts, dates, gaps and booleans; `reader_`
+            then says what each column was read as (`print(clf.reader_.describe())`).
         y : array (N,)
             Labels of any kind, some of them wrong.
         sample_weight : array (N,), optional
@@ -133,22 +139,30 @@ class NoisyLabelClassifier(ClassifierMixin, BaseEstimator):
             Held-out rows, labelled like the training rows, for early stopping and the best epoch. A recipe
             that needs them holds out a tenth of X if they are not given.
         """
-        _refuse_texts(X)
-        X, y = validate_data(self, X, y, allow_nd=True, ensure_min_samples=2)
+        if y is None:
+            raise InputError("this estimator requires y to be passed, but the target y is None")
+        x = self._read(X, reset=True)
+        y = _check_y(y, estimator=self)
+        check_consistent_length(range(len(x)), y)
         check_classification_targets(y)
         self.classes_, codes = np.unique(column_or_1d(y), return_inverse=True)
-        x = as_inputs(X)
+        train_rows = Split(x, codes)
         if sample_weight is not None:
-            weight = np.asarray(_check_sample_weight(sample_weight, X, ensure_non_negative=True))
-            kept = slice(None) if (weight > 0).all() else weight > 0  # without a copy where all count
-            x, codes, sample_weight = x[kept], codes[kept], weight[kept]
+            weight = np.asarray(_check_sample_weight(sample_weight, codes, ensure_non_negative=True))
+            if not (weight > 0).all():
+                train_rows, weight = train_rows.take(weight > 0), weight[weight > 0]
+            codes, sample_weight = train_rows.y, weight
         if len(np.unique(codes)) < 2:
             raise InputError("y has only one class; a classifier needs at least two")
         if X_val is None and y_val is not None:
             raise InputError("y_val was given without X_val")
         validation = None if X_val is None else self._validation(X_val, y_val)
         data = Dataset(
-            "fit", Split(x, codes), validation=validation, classes=tuple(str(c) for c in self.classes_)
+            "fit",
+            train_rows,
+            validation=validation,
+            classes=tuple(str(c) for c in self.classes_),
+            reader=self.reader_ or (None if is_sparse(X) else ArrayReader(train_rows.input_shape)),
         )
         self.fitted_ = train(
             data,
@@ -167,21 +181,21 @@ class NoisyLabelClassifier(ClassifierMixin, BaseEstimator):
     def _validation(self, X_val: npt.ArrayLike, y_val: npt.ArrayLike | None) -> Split:
         if y_val is None:
             raise InputError("X_val was given without y_val")
-        X_val = validate_data(self, X_val, reset=False, allow_nd=True)
+        held = self._read(X_val, reset=False)
         labels = column_or_1d(y_val, warn=True)
-        check_consistent_length(X_val, labels)
+        check_consistent_length(range(len(held)), labels)
         codes = np.searchsorted(self.classes_, labels).clip(0, len(self.classes_) - 1)
         unseen = self.classes_[codes] != labels
         if unseen.any():
             raise InputError(
                 f"y_val has the label {labels[unseen][0]!r}, which is not among the training labels"
             )
-        return Split(as_inputs(X_val), codes)
+        return Split(held, codes)
 
     def predict_proba(self, X: npt.ArrayLike) -> npt.NDArray[np.float64]:
         """Probabilities of the clean class, (N, K), in the order of `classes_`."""
         check_is_fitted(self)
-        return self.fitted_.predict_proba(validate_data(self, X, reset=False, allow_nd=True))
+        return self.fitted_.predict_proba(self._read(X, reset=False))
 
     def predict(self, X: npt.ArrayLike) -> npt.NDArray[Any]:
         """The most probable clean label of each row."""
@@ -235,25 +249,11 @@ class NoisyLabelClassifier(ClassifierMixin, BaseEstimator):
         clf.n_features_in_ = learnt["n_features_in"]
         if learnt["feature_names_in"] is not None:
             clf.feature_names_in_ = np.array(learnt["feature_names_in"], dtype=object)
+        reader = clf.fitted_.reader
+        clf.reader_ = reader if isinstance(reader, TableReader) else None
         return clf
 
 
 def _plain_seed(random_state: Any) -> int | None:
     """A seed as it is stored; the state of a generator is not."""
     return int(random_state) if isinstance(random_state, numbers.Integral) else None
-
-
-def _refuse_texts(X: Any) -> None:
-    """Name a column of texts in a data frame: scikit-learn would name a value."""
-    if type(X).__module__.split(".")[0] != "pandas" or getattr(X, "ndim", 0) != 2:
-        return
-    from pandas.api.types import infer_dtype
-
-    for name in X.columns:
-        column = X[name]
-        values = getattr(column, "cat", None)
-        if infer_dtype(column if values is None else values.categories, skipna=True) == "string":
-            raise InputError(
-                f"column {name!r} holds texts, and this takes numbers: encode it, or train on "
-                "ng.data.load(frame, label=...) with ng.train, which reads texts, dates and gaps"
-            )

@@ -20,8 +20,10 @@ from noisegate._io.foreign import reading, regular_size
 from noisegate._io.lock import locked
 from noisegate._io.trees import load_tree, save_tree
 from noisegate._version import __version__
-from noisegate.data.dataset import Inputs, as_inputs
+from noisegate.data import reader_from_dict
+from noisegate.data.dataset import Inputs, Reader, as_inputs
 from noisegate.data.loader import Rows
+from noisegate.data.tables import TableReader, is_frame
 from noisegate.errors import DamagedFileError, InputError, MissingDataError
 from noisegate.networks.layout import channels_last_
 from noisegate.networks.prepare import Prepared
@@ -55,6 +57,8 @@ class Fitted:
         One list a phase, one dict an epoch.
     record : dict
         Method, recipe, network, seed, versions: how it was trained.
+    reader : Reader or None
+        How a table or a file becomes inputs, as the training data taught; it is saved with the model.
     """
 
     def __init__(self, network: nn.Module, objective: Objective, **extras: Any) -> None:
@@ -63,17 +67,19 @@ class Fitted:
         self.metrics: dict[str, float] = {}
         self.history: list[list[dict[str, float]]] = []
         self.record: dict[str, Any] = {}
+        self.reader: Reader | None = None
 
     def predict_proba(self, x: npt.ArrayLike | Inputs, batch_size: int | None = None) -> npt.NDArray[Any]:
         """Probabilities of the clean class, `(N, K)`.
 
+        `x` is an array; or, for a model of tables or files, a table (pandas, Polars, Arrow) or the path of a file.
         Vectors are predicted in float64: so the result of a row does not depend on the rows beside it.
         """
         from noisegate.evaluation.passes import predict
 
-        inputs = x if hasattr(x, "fetch") else as_inputs(x)  # type: ignore[arg-type]
+        inputs = self._inputs(x)
         device = next((p.device for p in self.network.parameters()), torch.device("cpu"))
-        rows = Rows(inputs, None, device)  # type: ignore[arg-type]
+        rows = Rows(inputs, None, device)
         self._check_shape(rows.shape)
         if isinstance(inputs, np.ndarray):
             self._check_pixels(inputs)
@@ -81,6 +87,14 @@ class Fitted:
         probs = predict(network, self.objective, rows, batch_size=batch_size).double().cpu().numpy()
         # Rounding leaves sums of 1 + 1e-7 in float32.
         return probs / probs.sum(1, keepdims=True)
+
+    def _inputs(self, x: Any) -> Inputs:
+        if isinstance(x, str | Path) or is_frame(x):
+            if self.reader is None or (is_frame(x) and not isinstance(self.reader, TableReader)):
+                raise InputError("the model was trained on arrays, not on tables or files: give it arrays")
+            return self.reader.read(x)
+        inputs: Inputs = x if hasattr(x, "fetch") else as_inputs(x)
+        return inputs
 
     def _check_shape(self, shape: tuple[int, ...]) -> None:
         spec = getattr(self.network, "spec", {})
@@ -127,6 +141,7 @@ class Fitted:
                 "network": self.network.state_dict(),
                 "objective": self.objective.state_dict(),
                 "extras": extras,
+                "reader": {name: _tensor(array) for name, array in self._reader_arrays().items()},
             }
             temporary = folder / ".weights.safetensors"
             save_tree(temporary, tree)
@@ -136,6 +151,10 @@ class Fitted:
             for old in folder.glob("weights-*.safetensors"):
                 if old.name != name:
                     old.unlink()
+
+    def _reader_arrays(self) -> dict[str, npt.NDArray[Any]]:
+        arrays = getattr(self.reader, "arrays", dict)
+        return dict(arrays())
 
     def _description(self, spec: dict[str, Any], weights: str) -> dict[str, Any]:
         return {
@@ -148,6 +167,7 @@ class Fitted:
             "metrics": self.metrics,
             "history": self.history,
             "record": self.record,
+            "reader": None if self.reader is None else self.reader.to_dict(),
         }
 
     @classmethod
@@ -200,6 +220,9 @@ class Fitted:
         fitted.classes = _read_classes(description["classes"], objective.n_classes, folder)
         fitted.metrics, fitted.history = description["metrics"], description["history"]
         fitted.record = description["record"]
+        if description.get("reader") is not None:
+            arrays = {name: value.numpy() for name, value in tree.get("reader", {}).items()}
+            fitted.reader = reader_from_dict(description["reader"], arrays)
         return fitted
 
 

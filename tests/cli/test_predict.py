@@ -28,10 +28,12 @@ def test_a_table_with_gaps_categories_and_text_labels(call, fitted_table, tmp_pa
     new.loc[0, "place"] = "moon"  # a category that training did not have
     new.to_csv(tmp_path / "new.csv", index=False)
     code, out, err = call("predict", fitted_table, tmp_path / "new.csv")
-    assert (code, err) == (0, "")
+    assert code == 0
+    assert err.count("\n") == 1
+    assert "1 value of place not seen in training (such as 'moon')" in err
     frame = read(out)
     assert list(frame.columns) == ["row", "label", "p_daisy", "p_rose"]
-    assert list(frame["row"]) == list(range(50))
+    assert list(frame["row"]) == list(range(2, 52))  # as in the file, whose row 1 is the header
     check_probabilities(frame, ["daisy", "rose"])
     assert (frame["label"] == truth).mean() > 0.95
 
@@ -145,7 +147,7 @@ def test_tables_that_do_not_fit(fails, fitted_table, tmp_path):
     assert "lacks 1 of the 3 columns" in fails("predict", fitted_table, tmp_path / "new.csv")
     frame["width"] = "wide"
     frame.to_csv(tmp_path / "new.csv", index=False)
-    assert "row 0 has 'wide'" in fails("predict", fitted_table, tmp_path / "new.csv")
+    assert "row 2 has 'wide'" in fails("predict", fitted_table, tmp_path / "new.csv")
     assert "expected one of" in fails("predict", fitted_table, tmp_path)
     assert "there is no file" in fails("predict", fitted_table, tmp_path / "none.csv")
 
@@ -173,3 +175,40 @@ def test_the_name_of_a_dataset_is_one_for_fit_and_predict(call, tmp_path, monkey
     assert call("fit", "moons", "--out", "m", "--recipe", "epochs=1", "--device", "cpu")[0] == 0
     code, _, errors = call("predict", "m", "moons", "--out", "p.csv")
     assert code == 0, errors
+
+
+def test_what_training_did_not_have_is_counted_in_one_line(call, fails, fitted_table, tmp_path):
+    new = (
+        flowers(30, seed=3).drop(columns="species").assign(key=[f"k{n:02d}" for n in range(30)], colour="red")
+    )
+    new.loc[[4, 7], "width"] = np.nan
+    new.to_csv(tmp_path / "new.csv", index=False)
+    code, out, err = call("predict", fitted_table, tmp_path / "new.csv", "--id", "key")
+    assert code == 0
+    assert err.count("\n") == 1
+    assert "2 gaps in width, which had none in training; 1 column not used by the model (colour)" in err
+    frame = read(out)
+    assert list(frame.columns[:3]) == ["row", "key", "label"]
+    assert list(frame["key"]) == list(new["key"])
+    assert "has no column 'kye'; did you mean 'key'" in fails(
+        "predict", fitted_table, tmp_path / "new.csv", "--id", "kye"
+    )
+
+
+def test_an_id_of_another_name_than_the_predictions(fails, fitted_table, tmp_path):
+    flowers(5).assign(label=1).to_csv(tmp_path / "new.csv", index=False)
+    assert "--id label: the predictions have a column of that name" in fails(
+        "predict", fitted_table, tmp_path / "new.csv", "--id", "label"
+    )
+    np.save(tmp_path / "x.npy", np.zeros((2, 2)))
+
+
+def test_a_model_made_in_python_reads_files(call, table, tmp_path):
+    frame = pd.read_csv(table)
+    clf = ng.NoisyLabelClassifier("ce", recipe={"epochs": 5}, network="mlp-16", random_state=0, device="cpu")
+    clf.fit(frame.drop(columns="species"), frame["species"]).save(tmp_path / "m")
+    code, out, err = call("predict", tmp_path / "m", table)
+    assert code == 0
+    assert "1 column not used by the model (species)" in err
+    probs = clf.predict_proba(frame.drop(columns="species"))
+    np.testing.assert_allclose(read(out)[["p_daisy", "p_rose"]], probs, rtol=1e-4)

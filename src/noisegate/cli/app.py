@@ -42,7 +42,8 @@ Options = Annotated[
     typer.Option(
         "--option",
         metavar="KEY=VALUE",
-        help="What the data's loader takes, e.g. ignore=id, clean=truth, size=64; may be repeated.",
+        help="What the data's loader takes, e.g. ignore=COL, use=COL, clean=COL, dates=dmy, size=64; "
+        "may be repeated.",
     ),
 ]
 Root = Annotated[
@@ -227,13 +228,20 @@ def predict(
         Path | None,
         typer.Option(metavar="FILE", help="A .csv or .parquet file; by default CSV goes to standard output."),
     ] = None,
+    ids: Annotated[
+        list[str] | None,
+        typer.Option("--id", metavar="COL", help="A column to carry through, e.g. a key; may be repeated."),
+    ] = None,
     device: Device = "auto",
     root: Root = None,
 ) -> None:
-    """Write the label and the probabilities of every row or image of DATA."""
+    """Write the label and the probabilities of every row or image of DATA.
+
+    Rows are numbered as in the file: the header of a CSV file is row 1.
+    """
     from noisegate.cli.predict import run
 
-    run(model, data, out=out, device=device, root=root)
+    run(model, data, out=out, device=device, root=root, ids=ids or ())
 
 
 @app.command()

@@ -64,15 +64,13 @@ def run(asked: Fit) -> None:
 
 def run_here(asked: Fit) -> None:
     """Train and save; whatever can be refused is refused before. Of several processes the first one saves."""
-    # Data first: reading a table is quick, importing torch is not, and most mistakes are in the data.
+    check_settings(asked)
     data = load_data(asked)
+    show_columns(data)
     from noisegate import methods
     from noisegate.runs.train import train
     from noisegate.training.distributed import world
-    from noisegate.training.recipe import Recipe
 
-    check_kinds(asked.params, methods.METHODS[asked.method].defaults, "--param")
-    check_kinds({k: v for k, v in asked.recipe.items() if v is not None}, Recipe().to_dict(), "--recipe")
     fitted = train(
         data,
         # By its name where that says it all: progress shows it.
@@ -87,9 +85,8 @@ def run_here(asked: Fit) -> None:
     )
     if not world().first:
         return
-    reader = None if data.reader is None else data.reader.to_dict()
     replaced = (asked.out / "model.json").exists()
-    fitted.save(asked.out, reader=reader, method=asked.method)
+    fitted.save(asked.out, method=asked.method)
     report(asked, data, fitted, replaced)
 
 
@@ -116,6 +113,20 @@ def check_out(out: Path, checkpoint: Path | None = None) -> None:
 
 
 # -- data ------------------------------------------------------------------------------------------
+
+
+def check_settings(asked: Fit) -> None:
+    """Refuse what is wrong with the method, network, recipe and device before any data are read."""
+    from noisegate import methods, networks
+    from noisegate._device import resolve_device
+    from noisegate.training.recipe import Recipe
+
+    check_kinds(asked.params, methods.METHODS[asked.method].defaults, "--param")
+    methods.get(asked.method, **asked.params)
+    networks.check_name(asked.network)
+    check_kinds({k: v for k, v in asked.recipe.items() if v is not None}, Recipe().to_dict(), "--recipe")
+    Recipe().replace(**asked.recipe)
+    resolve_device(asked.device)
 
 
 def load_data(asked: Fit) -> Dataset:
@@ -253,12 +264,11 @@ def _rows(data: Dataset, identity: dict[str, Any]) -> str:
 
 
 def _dropped(data: Dataset) -> str:
-    dropped = data.info.get("dropped") or {}
-    texts = [
-        f"left out: {', '.join(f'{column} ({why})' for column, why in dropped.items())}" if dropped else "",
-        f"empty folders: {listed(data.info['empty_folders'])}" if data.info.get("empty_folders") else "",
-    ]
+    empty = data.info.get("empty_folders")
+    return f"; empty folders: {listed(empty)}" if empty else ""
+
+
+def show_columns(data: Dataset) -> None:
+    """Print what each column of a table was read as, how many inputs it became, and why others were left out."""
     if isinstance(data.reader, TableReader):
-        cut = [f"{c.name} ({c.others:,} texts)" for c in data.reader.columns if c.others]
-        texts.append(f"too rare to be kept: {listed(cut)}" if cut else "")
-    return "".join(f"; {text}" for text in texts if text)
+        output.table(data.reader.summary(), ["column", "read as", "inputs", "note"], numbers=[2])

@@ -23,6 +23,11 @@ def say(text: str = "") -> None:
     console().print(text, soft_wrap=True)
 
 
+def warn(text: str) -> None:
+    """Print a line on standard error, so that it is never part of a result."""
+    print(f"noisegate: {text}", file=sys.stderr)
+
+
 def table(
     rows: Iterable[Sequence[Any]],
     header: Sequence[str],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,8 +13,9 @@ import numpy as np
 from noisegate import data as datasets
 from noisegate._io.files import check_writable, write_bytes
 from noisegate.cli import output
-from noisegate.data.dataset import Inputs
+from noisegate.data.dataset import Inputs, Reader
 from noisegate.data.images import ImageReader
+from noisegate.data.tables import Met, TableReader
 from noisegate.errors import InputError
 
 if TYPE_CHECKING:
@@ -24,17 +26,29 @@ if TYPE_CHECKING:
 SUFFIXES = (".csv", ".parquet")
 
 
-def run(model: Path, data: str, *, out: Path | None, device: str = "auto", root: Path | None = None) -> None:
-    """Predict the rows of `data` and write them to `out`, or as CSV to standard output."""
+def run(
+    model: Path,
+    data: str,
+    *,
+    out: Path | None,
+    device: str = "auto",
+    root: Path | None = None,
+    ids: Sequence[str] = (),
+) -> None:
+    """Predict the rows of `data` and write them to `out`, or as CSV to standard output.
+
+    The columns `ids` of a table are carried through. What training did not have is counted in one line.
+    """
     if out is not None:
         check_out(out)
     from noisegate._device import resolve_device
-    from noisegate.fitted import Fitted, read_description
+    from noisegate.fitted import Fitted
 
-    description = read_description(model)
     fitted = Fitted.load(model, device=resolve_device(device))
-    inputs, column, names = read_inputs(data, description.get("reader"), model, root)
-    frame = table_of(fitted, inputs, column, names)
+    inputs, named, met = read_inputs(data, fitted.reader, model, root, ids)
+    frame = table_of(fitted, inputs, named)
+    if str(met):
+        output.warn(f"{data}: {met}")
     if out is None:
         frame.to_csv(sys.stdout, index=False, float_format="%.6g", lineterminator="\n")
         return
@@ -57,30 +71,39 @@ def check_out(out: Path) -> None:
 
 
 def read_inputs(
-    data: str, reader: dict[str, Any] | None, model: Path, root: Path | None
-) -> tuple[Inputs, str, Any]:
-    """Inputs, the name of the column that tells the rows apart, and what stands in it."""
+    data: str, reader: Reader | None, model: Path, root: Path | None, ids: Sequence[str] = ()
+) -> tuple[Inputs, dict[str, Any], Met]:
+    """Inputs, the columns that tell the rows apart, and what training did not have."""
+    if ids and not isinstance(reader, TableReader):
+        raise InputError("--id is for tables: other data have no columns to carry through")
     if data in datasets.DATASETS:
         named = datasets.load(data, root=root)
         rows = named.train if named.test is None else named.test
-        return rows.x, "row", np.arange(len(rows))
-    if not isinstance(reader, dict):
+        return rows.x, {"row": np.arange(len(rows))}, Met()
+    if reader is None:
         raise InputError(
             f"the model in {model} was not fitted from files, so it cannot read {data}; use Python"
         )
-    built = datasets.reader_from_dict(reader)
-    inputs = built.read(data)
-    if isinstance(built, ImageReader) and not data.lower().endswith((".npz", ".npy")):
-        return inputs, "file", built.names(data)
-    return inputs, "row", np.arange(len(inputs))
+    if isinstance(reader, TableReader):
+        x, met, frame = reader.read_noting(data, ids)
+        carried = {name: frame.column(name).to_numpy() for name in ids}
+        return x, {"row": frame.row(0) + np.arange(len(frame)), **carried}, met
+    inputs = reader.read(data)
+    if isinstance(reader, ImageReader) and not data.lower().endswith((".npz", ".npy")):
+        return inputs, {"file": reader.names(data)}, Met()
+    return inputs, {"row": np.arange(len(inputs))}, Met()
 
 
-def table_of(fitted: Fitted, inputs: Inputs, column: str, names: Any) -> pd.DataFrame:
-    """One line a row: its name, the most probable label, the probability of every class."""
+def table_of(fitted: Fitted, inputs: Inputs, named: dict[str, Any]) -> pd.DataFrame:
+    """One line a row: what tells it apart, the most probable label, the probability of every class."""
     import pandas as pd
 
     probs = fitted.predict_proba(inputs)
-    labels = np.asarray(fitted.classes)[probs.argmax(axis=1)]
-    columns: dict[str, Any] = {column: names, "label": labels}
-    columns |= {f"p_{value}": probs[:, k] for k, value in enumerate(fitted.classes)}
-    return pd.DataFrame(columns)
+    predicted: dict[str, Any] = {"label": np.asarray(fitted.classes)[probs.argmax(axis=1)]}
+    predicted |= {f"p_{value}": probs[:, k] for k, value in enumerate(fitted.classes)}
+    twice = sorted(named.keys() & predicted.keys())
+    if twice:
+        raise InputError(
+            f"--id {twice[0]}: the predictions have a column of that name; rename it in the data"
+        )
+    return pd.DataFrame(named | predicted)

@@ -17,7 +17,14 @@ from noisegate.data.folder import load_folder
 from noisegate.data.images import ImageFiles, ImageReader
 from noisegate.data.maps import MapReader
 from noisegate.data.registry import DATASETS, Remote, Source, call_loader, lookup, register, root_folder
-from noisegate.data.tables import TABLE_SUFFIXES, TableReader, from_frame, load_table, read_table
+from noisegate.data.tables import (
+    TABLE_SUFFIXES,
+    TableReader,
+    from_frame,
+    is_frame,
+    load_table,
+    read_table,
+)
 from noisegate.data.torch_dataset import from_torch
 from noisegate.errors import InputError, MissingDataError
 
@@ -61,7 +68,7 @@ def load(
 
     Parameters
     ----------
-    name_or_path : str, path, Dataset, (x, y), DataFrame or torch Dataset
+    name_or_path : str, path, Dataset, (x, y), data frame or torch Dataset
         A name in `DATASETS`; else a .csv, .tsv, .parquet or .npz file or a folder of images; else arrays, a
         table or a torch Dataset, as they are.
     root : path, optional
@@ -112,8 +119,8 @@ def _load_path(path: Path, options: dict[str, Any]) -> Dataset:
 def _load_object(data: Any, options: dict[str, Any]) -> Dataset:
     if isinstance(data, tuple) and len(data) == 2:
         return call_loader(from_arrays, "a pair of arrays", *data, **options)
-    if type(data).__module__.split(".")[0] == "pandas":
-        return call_loader(from_frame, "a DataFrame", data, **options)
+    if is_frame(data):
+        return call_loader(from_frame, "a data frame", data, **options)
     if (
         hasattr(data, "__getitem__")
         and not isinstance(data, tuple | list | dict)
@@ -121,13 +128,15 @@ def _load_object(data: Any, options: dict[str, Any]) -> Dataset:
     ):
         return call_loader(from_torch, "a torch Dataset", data, **options)
     raise InputError(
-        f"expected the name of a dataset, a path, a Dataset, a pair (x, y), a DataFrame or a torch Dataset, "
+        f"expected the name of a dataset, a path, a Dataset, a pair (x, y), a data frame or a torch Dataset, "
         f"got {type(data).__name__}"
     )
 
 
-def reader_from_dict(content: Mapping[str, Any]) -> Reader:
+def reader_from_dict(content: Mapping[str, Any], arrays: Mapping[str, Any] | None = None) -> Reader:
     """The reader that `to_dict` described: its inverse, for a model folder.
+
+    `arrays` are what a reader with a method `arrays()` keeps beside: those of the texts of a table.
 
     >>> reader_from_dict(ImageReader(28, 1).to_dict())
     ImageReader(size=28, channels=1)
@@ -136,7 +145,8 @@ def reader_from_dict(content: Mapping[str, Any]) -> Reader:
     if kind not in _READERS:
         raise InputError(f"unknown kind of reader {kind!r}; expected one of {', '.join(_READERS)}")
     try:
-        reader: Reader = _READERS[kind].from_dict(content)
+        more = (arrays,) if hasattr(_READERS[kind], "arrays") else ()
+        reader: Reader = _READERS[kind].from_dict(content, *more)
     except (KeyError, TypeError, ValueError) as error:
         raise InputError(f"the description of a reader of kind {kind!r} is damaged ({error!r})") from None
     return reader

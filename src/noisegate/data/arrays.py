@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from noisegate._io.foreign import check_room, reading, regular_size
 from noisegate.data.dataset import Dataset, Inputs, Labels, Split, as_inputs
+from noisegate.data.sparse import is_sparse, sparse_inputs
 from noisegate.errors import DamagedFileError, InputError
 
 _X_NAMES = ("x", "X", "data", "images")
@@ -85,13 +86,16 @@ class Classes:
     values: npt.NDArray[Any]
 
     @classmethod
-    def of(cls, labels: npt.NDArray[Any], what: str) -> Classes:
-        """Learn the classes; one class only, or one class a row, cannot be meant."""
+    def of(cls, labels: npt.NDArray[Any], what: str, n_rows: int | None = None) -> Classes:
+        """Learn the classes; one class only, or one class a row, cannot be meant.
+
+        `labels` may be the distinct ones of `n_rows` rows.
+        """
         values = np.unique(labels)
         if len(values) < 2:
             only = f"only {values[0]!s}" if len(values) else "none"
             raise InputError(f"{what}: expected at least two classes, found {only}")
-        if len(values) == len(labels) > 10:
+        if len(values) == (len(labels) if n_rows is None else n_rows) > 10:
             raise InputError(
                 f"{what}: every row has a label of its own ({len(values)}); is this the right column?"
             )
@@ -152,13 +156,13 @@ def from_arrays(
             np.array(classes, dtype=str) if observed.dtype.kind == "U" else np.arange(len(classes))
         )
     true = None if clean is None else coding.number(label_array(clean, "clean"), "clean")
-    train = Split(images_first(x), coding.number(observed, "y"), true)
+    train = Split(inputs_of(x), coding.number(observed, "y"), true)
     if (x_test is None) != (y_test is None):
         raise InputError("x_test and y_test come together; one of them is missing")
     test = (
         None
         if x_test is None
-        else Split(images_first(x_test), coding.number(label_array(y_test, "y_test"), "y_test"))
+        else Split(inputs_of(x_test), coding.number(label_array(y_test, "y_test"), "y_test"))
     )
     if test is not None and test.input_shape != train.input_shape:
         raise InputError(f"x_test has rows of shape {test.input_shape}, x has {train.input_shape}")
@@ -170,6 +174,11 @@ def from_arrays(
         reader=ArrayReader(train.input_shape),
         info={"label_values": coding.values.tolist()},
     )
+
+
+def inputs_of(x: Any) -> Inputs:
+    """Inputs of an array (`images_first`) or of a sparse matrix."""
+    return sparse_inputs(x) if is_sparse(x) else images_first(x)
 
 
 def images_first(x: Any) -> npt.NDArray[Any]:
@@ -255,9 +264,10 @@ class ArrayReader:
 
     def read(self, path: Any) -> Inputs:
         """Inputs (N, *shape); other shapes are refused."""
-        x = read_array(path)
-        if x.shape[1:] != tuple(self.shape):
-            raise InputError(f"expected rows of shape {tuple(self.shape)}, got {x.shape[1:]}")
+        x: Inputs = inputs_of(path) if is_sparse(path) else read_array(path)
+        shape = x.shape[1:] if isinstance(x, np.ndarray) else x.shape
+        if shape != tuple(self.shape):
+            raise InputError(f"expected rows of shape {tuple(self.shape)}, got {shape}")
         return x
 
     def names(self, path: Any) -> list[str]:

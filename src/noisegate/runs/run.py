@@ -152,7 +152,7 @@ class Run:
         fitted.history = self._trainer.histories
         fitted.metrics = distributed.from_first(reading.read()) | {"seconds": self.seconds}
         fitted.classes = self.data.label_values
-        fitted.record = self.record
+        fitted.record, fitted.reader = self.record, self.data.reader
         self._fitted = fitted
 
     @property

@@ -11,7 +11,6 @@ from sklearn.impute import SimpleImputer
 from sklearn.preprocessing import OneHotEncoder
 
 from noisegate.data import TableReader, from_frame, load, load_table, read_table, reader_from_dict
-from noisegate.data.tables.columns import as_texts
 from noisegate.errors import DamagedFileError, InputError, MissingDataError
 
 
@@ -25,7 +24,7 @@ def frame(rng):
     colour[[1, 5]] = None
     return pd.DataFrame(
         {
-            "whole": np.arange(n),
+            "whole": np.arange(n) // 2,
             "number": number,
             "flag": rng.random(n) < 0.5,
             "colour": colour,
@@ -53,14 +52,16 @@ def test_columns_agree_with_scikit_learn(frame):
     ours = pd.DataFrame(reader.read(frame), columns=reader.features)
     names = ["whole", "number", "number is missing", "flag", "colour=red", "colour=green", "colour=blue",
              "shape=disc", "shape=square"]  # fmt: skip
-    np.testing.assert_array_equal(ours[names], expected)
+    # A column far from zero is counted from its median, so that single precision keeps its digits.
+    expected[:, 1] -= frame.number.median()
+    np.testing.assert_allclose(ours[names], expected, rtol=1e-6, atol=1e-9)
     np.testing.assert_array_equal(ours["colour is missing"], frame.colour.isna())
     np.testing.assert_array_equal(ours["when"], np.arange(40) * 7.0)
     assert set(reader.features) == {*names, "colour is missing", "when"}
     assert reader.dropped == {
         "same": "constant",
         "empty": "all values are missing",
-        "id": "a different text in every row",
+        "id": "names the rows: a different text in each",
     }
 
 
@@ -71,8 +72,9 @@ def test_what_was_learnt_survives_json_and_reads_new_files(frame, tmp_path, suff
     new = frame.drop(columns=["target", "same"]).iloc[::-1].assign(extra=1)
     path = tmp_path / f"new.{suffix}"
     new.to_csv(path, index=False) if suffix == "csv" else new.to_parquet(path)
-    np.testing.assert_allclose(stored.read(path), reader.read(frame)[::-1], rtol=1e-15)
-    assert stored.names(path) == [str(i) for i in range(40)]
+    np.testing.assert_allclose(stored.read(path), reader.read(frame)[::-1], rtol=1e-7)
+    first = 2 if suffix == "csv" else 1  # the header of a CSV file is its row 1
+    assert stored.names(path) == [str(i + first) for i in range(40)]
 
 
 def test_prediction_meets_what_training_did_not_have():
@@ -122,7 +124,7 @@ def test_infinite_numbers_are_refused_by_column_and_row(value):
         (pd.Categorical([1, 2, 1]), [[1, 0], [0, 1], [1, 0]]),
         ([7.0, None, 7.0], [[1, 0], [0, 1], [1, 0]]),
         (pd.array(["u", None, "u"], "string"), [[1, 0], [0, 1], [1, 0]]),
-        ([True, None, False], [[0, 1, 0], [0, 0, 1], [1, 0, 0]]),
+        ([True, None, False], [[1, 0], [0.5, 1], [0, 0]]),
     ],
 )
 def test_kinds_of_columns(values, expected):
@@ -182,7 +184,7 @@ def test_labels_of_any_kind_keep_their_values(labels, classes, values, numbers):
         (["a", None, "b"], "y", "1 of 3 labels in 'y' are missing.*drop these rows, or label them first"),
         (["a", "a", "a"], "y", "at least two classes, found only a"),
         ([0.5, 1.5, 1.0], "y", r"fractions such as 0\.5"),
-        (["a", "b", "a"], "Y", "no column 'Y'; there are 'u', 'y'"),
+        (["a", "b", "a"], "Y", "no column 'Y'; did you mean 'y'"),
         (["a", "b", "a"], "yy", "did you mean 'y'"),
         (["a", "b", "a"], None, "say which column holds the labels, label=...; there are 'u', 'y'"),
     ],
@@ -343,19 +345,19 @@ def test_the_separator_is_known_by_the_end_of_the_name(tmp_path):
         load_table(tmp_path / "semi.csv", label="y")
 
 
-def test_iso_times_in_a_csv_are_times_and_other_dates_are_not_guessed(tmp_path):
+def test_times_in_a_csv_are_times_in_whatever_order_they_are_written(tmp_path):
     days = pd.date_range("2020-01-30", periods=6, freq="D")
     text = "".join(
         f"{day:%Y-%m-%d},{day:%Y-%m-%d %H:%M:%S},{day:%d.%m.%Y},{n % 2}\n" for n, day in enumerate(days)
     )
     (tmp_path / "t.csv").write_text("day,stamp,german,y\n" + text * 2)
     data = load_table(tmp_path / "t.csv", label="y")
-    assert [column.kind for column in data.reader.columns] == ["time", "time", "category"]
-    for column in (0, 1):
+    assert [column.kind for column in data.reader.columns] == ["time", "time", "time"]
+    for column in (0, 1, 2):
         np.testing.assert_array_equal(data.train.x[:6, column], 86_400.0 * np.arange(6))
     # A file read later: the same numbers, whatever stands in it; what is no such time is named.
-    frame = pd.DataFrame({"day": ["2020-02-01"], "stamp": ["2020-02-01T00:00:00Z"], "german": ["30.01.2020"]})
-    assert data.reader.read(frame)[0, :2].tolist() == [2 * 86_400.0] * 2
+    frame = pd.DataFrame({"day": ["2020-02-01"], "stamp": ["2020-02-01T00:00:00Z"], "german": ["01.02.2020"]})
+    assert data.reader.read(frame)[0].tolist() == [2 * 86_400.0] * 3
     with pytest.raises(
         InputError, match=r"'day' was a column of times in training, but row 0 has '01\.02\.2020'"
     ):
@@ -366,13 +368,15 @@ def test_many_rare_texts_are_told_or_left_out(tmp_path):
     rng = np.random.default_rng(0)
     frame = pd.DataFrame(
         {
-            "free": [f"text {n % 1500}" for n in range(3000)],
+            "free": [f"text-{n % 1500}" for n in range(3000)],
             "some": np.where(rng.random(3000) < 0.5, "often", [f"seldom {n % 700}" for n in range(3000)]),
             "y": np.arange(3000) % 2,
         }
     )
     reader = TableReader.fit(frame, label="y")
-    assert reader.dropped == {"free": "1,500 texts, the 100 most frequent in 6.7% of the rows"}
+    assert reader.dropped == {
+        "free": "1,500 different single words, the 100 most frequent in 6.7% of the rows"
+    }
     (column,) = reader.columns
     assert (column.categories[0], len(column.categories)) == ("often", 100)
     assert column.others == frame["some"].nunique() - 100
@@ -400,7 +404,7 @@ def test_values_that_read_alike_are_one_category():
     again = reader.read(pd.DataFrame({"a": ["1", "2", "True", "x", None]}))
     np.testing.assert_array_equal(again, np.eye(5))
     for kind in ("category", object):
-        assert as_texts(pd.Series([1.0, 2.0, None], dtype=kind)).tolist() == ["1", "2", None]
+        again = reader.read(pd.DataFrame({"a": pd.Series([1.0, 2.0, None], dtype=kind)}))
+        np.testing.assert_array_equal(again, np.eye(5)[[0, 1, 4]])
     texts = TableReader.fit(frame.assign(a=pd.Categorical(["01", "1"] * 7)), label="y").columns[0]
     assert texts.text
-    assert not reader.columns[0].text

@@ -1,24 +1,61 @@
-"""What training learns about each column of a table, and the numbers a column becomes."""
+"""What one column becomes: numbers, times and categories; what training taught about it is plain data.
+
+An encoder is one class: it says which inputs the column becomes, writes them, and survives JSON. `KINDS` lists them
+(with texts, which are in a file of their own).
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
 
+from noisegate.data.tables import dates
+from noisegate.data.tables.frames import Frame, as_text, is_text
 from noisegate.errors import InputError
 
-if TYPE_CHECKING:
-    import pandas as pd
+Floats = npt.NDArray[np.floating[Any]]
+Arrays = Mapping[str, npt.NDArray[Any]]
 
-Floats = npt.NDArray[np.float64]
-MAX_CATEGORIES = 100
-#: A column of so many texts that the kept ones are in fewer rows than this share is left out.
-LEAST_COVERED = 0.1
-#: A text that is a time: 2026-11-18, 2026-11-18 02:15, 2026-11-18T02:15:30.5Z.
-ISO_TIME = r"\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d([.,]\d+)?)?\s?(Z|[+-]\d\d:?\d\d)?)?"
+
+@dataclass
+class Met:
+    """What reading a frame met that training did not have, for one line about it.
+
+    Attributes
+    ----------
+    unseen : dict
+        Column: how many values are categories that training did not have, and one of them.
+    gaps : dict
+        Column: how many values are missing, though training had none missing there.
+    unused : list of str
+        Columns that the model does not use.
+    """
+
+    unseen: dict[str, tuple[int, str]] = field(default_factory=dict)
+    gaps: dict[str, int] = field(default_factory=dict)
+    unused: list[str] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        """One sentence, empty where there is nothing to say."""
+        parts = [
+            f"{count:,} {'value' if count == 1 else 'values'} of {name} not seen in training (such as {example!r})"
+            for name, (count, example) in self.unseen.items()
+        ]
+        parts += [
+            f"{count:,} {'gap' if count == 1 else 'gaps'} in {name}, which had none in training"
+            for name, count in self.gaps.items()
+        ]
+        if self.unused:
+            shown = ", ".join(self.unused[:5]) + (", ..." if len(self.unused) > 5 else "")
+            columns = "1 column" if len(self.unused) == 1 else f"{len(self.unused)} columns"
+            parts.append(f"{columns} not used by the model ({shown})")
+        return "; ".join(parts)
 
 
 @dataclass(frozen=True)
@@ -28,193 +65,256 @@ class Column:
     Attributes
     ----------
     name : str
-    kind : {"number", "time", "category"}
-    fill : float
-        Median of a number or time, put where the value is missing.
-    origin : float
-        Earliest time, in seconds since 1970: times are counted from there.
     missing : bool
-        Training had gaps: a further column says where.
+        Training had gaps: a further input says where.
+    """
+
+    kind: ClassVar[str] = ""
+    name: str
+    missing: bool = False
+
+    @property
+    def own(self) -> list[str]:
+        """Names of the inputs, without the one that marks gaps."""
+        return [self.name]
+
+    @property
+    def features(self) -> list[str]:
+        """Names of the inputs this column becomes."""
+        return self.own + ([f"{self.name} is missing"] if self.missing else [])
+
+    @property
+    def stays_text(self) -> bool:
+        """Whether its values are read from a text file as they stand, 001 and not 1."""
+        return False
+
+    def encode(self, frame: Frame, out: Floats, met: Met) -> None:
+        """Write the inputs to `out`, (N, len(features)), which is all zeros."""
+        values = frame.column(self.name)
+        self.write(frame, values, out, met)
+        n_gaps = values.null_count
+        if n_gaps and self.missing:
+            out[:, -1] = np.asarray(pc.is_null(values))
+        elif n_gaps:
+            met.gaps[self.name] = n_gaps
+
+    def write(self, frame: Frame, values: Any, out: Floats, met: Met) -> None:
+        """Write the own inputs."""
+        raise NotImplementedError
+
+    def words(self) -> str:
+        """What the column was read as, for people."""
+        return self.kind
+
+    def to_dict(self) -> dict[str, Any]:
+        """The fields that are plain data."""
+        plain = {
+            name: list(value) if isinstance(value, tuple) else value
+            for name, value in vars(self).items()
+            if not isinstance(value, np.ndarray)
+        }
+        return {"kind": self.kind, **plain}
+
+    def arrays(self) -> dict[str, npt.NDArray[Any]]:
+        """The fields that are arrays, stored beside the weights."""
+        return {name: value for name, value in vars(self).items() if isinstance(value, np.ndarray)}
+
+
+@dataclass(frozen=True)
+class NumberColumn(Column):
+    """Numbers, booleans and lengths of time (in seconds).
+
+    Attributes
+    ----------
+    fill : float
+        The median, put where a value is missing.
+    origin : float
+        Subtracted before the numbers become single precision: a column far from zero keeps its digits.
+    boolean : bool
+        Training had true and false here, which become 1 and 0.
+    """
+
+    kind: ClassVar[str] = "number"
+    fill: float = 0.0
+    origin: float = 0.0
+    boolean: bool = False
+
+    def write(self, frame: Frame, values: Any, out: Floats, met: Met) -> None:
+        numbers = as_numbers(frame, self.name, values, training=True)
+        out[:, 0] = np.where(np.isnan(numbers), self.fill, numbers) - self.origin
+
+    def words(self) -> str:
+        return "true or false" if self.boolean else "number"
+
+
+@dataclass(frozen=True)
+class TimeColumn(Column):
+    """Points in time, as seconds since the earliest one of training.
+
+    Attributes
+    ----------
+    fill : float
+        The median, in seconds since `origin`.
+    origin : float
+        Earliest time in seconds since 1970.
+    order : {"ymd", "dmy", "mdy"}
+        How dates that are written as text are read; those that begin with the year are read in any case.
+    """
+
+    kind: ClassVar[str] = "time"
+    fill: float = 0.0
+    origin: float = 0.0
+    order: str = "ymd"
+
+    def write(self, frame: Frame, values: Any, out: Floats, met: Met) -> None:
+        times = as_times(frame, self.name, values, self.order) - self.origin
+        out[:, 0] = np.where(np.isnan(times), self.fill, times)
+
+    @property
+    def stays_text(self) -> bool:
+        return self.order != "ymd"
+
+    def words(self) -> str:
+        return "time" if self.order == "ymd" else f"time ({dates.NAMES[self.order]})"
+
+
+@dataclass(frozen=True)
+class CategoryColumn(Column):
+    """Categories: one input of zeros and ones each, all zero for one that training did not have.
+
+    Attributes
+    ----------
     categories : tuple of str
-        Values seen in training, the most frequent first; each becomes a column of zeros and ones.
+        Values seen in training, the most frequent first.
     others : int
         How many further values were seen, which are too rare to be kept.
     text : bool
         Training had texts here: in a file that is read later they stay as they stand.
     """
 
-    name: str
-    kind: str
-    fill: float = 0.0
-    origin: float = 0.0
-    missing: bool = False
+    kind: ClassVar[str] = "category"
     categories: tuple[str, ...] = ()
     others: int = 0
     text: bool = False
 
     @property
-    def features(self) -> list[str]:
-        """Names of the columns this one becomes."""
-        own = [f"{self.name}={c}" for c in self.categories] if self.kind == "category" else [self.name]
-        return own + ([f"{self.name} is missing"] if self.missing else [])
+    def own(self) -> list[str]:
+        return [f"{self.name}={category}" for category in self.categories]
 
-    def encode(self, series: pd.Series, out: Floats) -> None:
-        """Write the numbers of one column to `out`, (N, len(features)), which is all zeros."""
-        import pandas as pd
+    @property
+    def stays_text(self) -> bool:
+        return self.text
 
-        if self.kind == "category":
-            places = pd.Index(self.categories, dtype=object).get_indexer(
-                pd.Index(as_texts(series), dtype=object)
-            )
-            rows, gaps = np.flatnonzero(places >= 0), series.isna().to_numpy(bool)
-            out[rows, places[rows]] = 1.0
-        else:
-            values = as_numbers(series, self.kind) - self.origin
-            gaps = np.isnan(values)
-            out[:, 0] = np.where(gaps, self.fill, values)
-        if self.missing:
-            out[:, -1] = gaps
+    def write(self, frame: Frame, values: Any, out: Floats, met: Met) -> None:
+        texts = as_text(values)
+        # Once for each distinct value, not for each row.
+        encoded = pa.chunked_array(texts).combine_chunks().dictionary_encode()
+        encoded = encoded.combine_chunks() if isinstance(encoded, pa.ChunkedArray) else encoded
+        known = pa.array(self.categories, pa.large_string())
+        place = np.asarray(pc.fill_null(pc.index_in(encoded.dictionary, known), -1)).astype(np.int64)
+        codes = np.asarray(pc.fill_null(encoded.indices, -1)).astype(np.int64)
+        places = np.append(place, -1)[codes]  # gaps have the code -1
+        rows = np.flatnonzero(places >= 0)
+        out[rows, places[rows]] = 1.0
+        # Values that training had but did not keep are not counted: which they were is not known.
+        strangers = np.flatnonzero((places < 0) & (codes >= 0))
+        if len(strangers) and not self.others:
+            example = encoded.dictionary[int(codes[strangers[0]])].as_py()
+            met.unseen[self.name] = (len(strangers), example)
 
-
-def kind_of(series: pd.Series) -> str:
-    """Whether a column holds numbers, times or categories."""
-    from pandas.api import types
-
-    if isinstance(series.dtype, types.CategoricalDtype):
-        return "category"
-    if types.is_datetime64_any_dtype(series.dtype):
-        return "time"
-    if types.is_complex_dtype(series.dtype):
-        raise InputError(f"column {series.name!r} holds complex numbers; split them into two columns")
-    if types.is_numeric_dtype(series.dtype) or types.is_bool_dtype(series.dtype):
-        return "number"
-    if types.is_timedelta64_dtype(series.dtype):
-        return "number"
-    if types.is_object_dtype(series.dtype) or types.is_string_dtype(series.dtype):
-        return _kind_of_objects(series)
-    raise InputError(
-        f"column {series.name!r} is of type {series.dtype}, which noisegate does not read; drop it"
-    )
+    def words(self) -> str:
+        return f"category ({len(self.categories)} values)"
 
 
-def _kind_of_objects(series: pd.Series) -> str:
-    """Objects are categories, unless all of them are numbers (decimals) or dates, in disguise or as ISO 8601."""
-    from pandas.api.types import infer_dtype
-
-    inferred = infer_dtype(series, skipna=True)
-    if inferred in ("decimal", "integer", "floating", "mixed-integer-float"):
-        return "number"
-    if inferred in ("datetime", "datetime64", "date"):
-        return "time"
-    if inferred == "string":
-        given = series.dropna()
-        return "time" if given.str.fullmatch(ISO_TIME).all() else "category"
-    for row, value in enumerate(series):
-        if isinstance(value, list | dict | set | tuple | np.ndarray | bytes):
-            raise InputError(
-                f"column {series.name!r} holds a {type(value).__name__} in row {row}; "
-                "expected a number, a text or a time: drop or spread the column"
-            )
-    return "category"
-
-
-def as_texts(series: pd.Series) -> npt.NDArray[np.object_]:
-    """Values as text, None where missing; 1, 1.0 and "1" are the same category."""
-
-    def text(value: Any) -> str:
-        if isinstance(value, float | np.floating) and float(value).is_integer():
-            return str(int(value))
-        return str(value)
-
-    from pandas.api.types import infer_dtype
-
-    gaps = series.isna().to_numpy(bool)
-    out = series.to_numpy(object, copy=True)
-    if infer_dtype(out, skipna=True) != "string":  # where all are texts already there is nothing to do
-        out[:] = [None if gap else text(value) for gap, value in zip(gaps, out, strict=True)]
-    out[gaps] = None
-    return out
-
-
-def as_numbers(series: pd.Series, kind: str = "number") -> Floats:
-    """Values as numbers (times: seconds since 1970), NaN where missing; infinity is refused."""
-    import pandas as pd
-
-    try:
-        if kind == "time":
-            texts = pd.api.types.infer_dtype(series, skipna=True) == "string"
-            # Of other ways to write a date it is not known whether the day or the month comes first.
-            stamps = pd.to_datetime(series, utc=True, format="ISO8601" if texts else None)
-            seconds = (stamps - pd.Timestamp(0, tz="UTC")) / pd.Timedelta(seconds=1)
-            return np.asarray(seconds.to_numpy(np.float64, na_value=np.nan))
-        if pd.api.types.is_timedelta64_dtype(series.dtype):
-            lengths: Any = series
-            return np.asarray((lengths / pd.Timedelta(seconds=1)).to_numpy(np.float64, na_value=np.nan))
-        numbers = pd.to_numeric(series)
-    except (ValueError, TypeError, OverflowError):
-        raise _not_a(kind, series) from None
-    values = numbers.to_numpy(np.float64, na_value=np.nan)
-    big = np.flatnonzero(np.abs(values) > np.finfo(np.float32).max)
+def as_numbers(frame: Frame, name: str, values: Any, *, training: bool = False) -> npt.NDArray[np.float64]:
+    """Values as numbers, NaN where missing; infinity, and texts that are no numbers, are refused by row."""
+    kind = values.type
+    if pa.types.is_dictionary(kind):
+        values, kind = as_text(values), pa.large_string()
+    if is_text(kind):
+        numbers = _parsed(frame, name, values)
+    elif pa.types.is_boolean(kind):
+        numbers = _floats(values.cast(pa.int8()))
+    elif pa.types.is_duration(kind) or pa.types.is_time(kind):
+        units = {"s": 1.0, "ms": 1e3, "us": 1e6, "ns": 1e9}
+        whole = pa.int32() if pa.types.is_time32(kind) else pa.int64()
+        numbers = _floats(values.cast(whole)) / units[kind.unit]
+    elif pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_null(kind):
+        numbers = _floats(values)
+    else:
+        raise _refused(frame, name, values, "number")
+    big = np.flatnonzero(np.abs(numbers) > np.finfo(np.float32).max)
     if len(big):
         raise InputError(
-            f"column {series.name!r} has {values[big[0]]} in row {big[0]}; "
+            f"column {name!r} has {numbers[big[0]]} in row {frame.row(big[0])}; "
             "expected finite numbers of single precision: mend or drop the row"
         )
-    return values
+    return numbers
 
 
-def _not_a(kind: str, series: pd.Series) -> InputError:
+def _floats(values: Any) -> npt.NDArray[np.float64]:
+    plain = values.cast(pa.float64(), safe=False)
+    return np.asarray(plain.to_numpy() if isinstance(plain, pa.ChunkedArray) else plain).astype(np.float64)
+
+
+def _parsed(frame: Frame, name: str, texts: Any) -> npt.NDArray[np.float64]:
+    """Texts as numbers; true and false are 1 and 0."""
+    trimmed = pc.utf8_trim_whitespace(texts)
+    trimmed = pc.if_else(pc.equal(trimmed, ""), None, trimmed)
+    try:
+        return _floats(trimmed.cast(pa.float64()))
+    except pa.ArrowInvalid:
+        pass
+    lower = pc.utf8_lower(trimmed)
+    if pc.all(pc.is_in(lower.drop_null(), pa.array(["true", "false"], lower.type))).as_py():
+        return _floats(pc.equal(lower, "true").cast(pa.int8()))
+    raise _refused(frame, name, texts, "number")
+
+
+def as_times(frame: Frame, name: str, values: Any, order: str = "ymd") -> npt.NDArray[np.float64]:
+    """Values as seconds since 1970, NaN where missing; texts that are no dates are refused by row."""
+    kind = values.type
+    if pa.types.is_timestamp(kind):
+        units = {"s": 1.0, "ms": 1e3, "us": 1e6, "ns": 1e9}
+        return _floats(values.cast(pa.int64())) / units[kind.unit]
+    if pa.types.is_date(kind):
+        return _floats(values.cast(pa.date32()).cast(pa.int32())) * 86400
+    if is_text(kind) or pa.types.is_dictionary(kind):
+        texts = as_text(values)
+        found = dates.seconds(texts, order)
+        bad = np.isnan(found) & np.asarray(pc.is_valid(texts))
+        if bad.any() and order != "ymd":
+            found = np.where(bad, dates.seconds(texts, "ymd"), found)
+            bad = np.isnan(found) & np.asarray(pc.is_valid(texts))
+        if not bad.any():
+            return found
+        raise _refused(frame, name, values, "time", int(np.argmax(bad)), order)
+    if pa.types.is_null(kind):
+        return np.full(len(values), np.nan)
+    raise _refused(frame, name, values, "time", order=order)
+
+
+def _refused(
+    frame: Frame, name: str, values: Any, kind: str, row: int | None = None, order: str = "ymd"
+) -> InputError:
     """Name the first value that cannot be read as a number or time."""
-    import pandas as pd
-
-    read = (
-        pd.to_numeric(series, errors="coerce")
-        if kind == "number"
-        else pd.to_datetime(series, errors="coerce", utc=True, format="ISO8601")
-    )
-    row = int(np.argmax(read.isna().to_numpy(bool) & ~series.isna().to_numpy(bool)))
-    form = " (times are read as 2026-11-18 02:15)" if kind == "time" else ""
+    if row is None:
+        row = next((i for i, value in enumerate(values.to_pylist()) if not _reads(value, kind)), 0)
+    form = {"ymd": "2026-11-18 02:15", "dmy": "18/11/2026", "mdy": "11/18/2026"}[order]
+    hint = f" (times are read as {form})" if kind == "time" else ""
     return InputError(
-        f"column {series.name!r} was a column of {kind}s in training, but row {row} "
-        f"has {str(series.iloc[row])!r}{form}"
+        f"column {name!r} was a column of {kind}s in training, but row {frame.row(row)} "
+        f"has {str(values[row].as_py())!r}{hint}"
     )
 
 
-def learn(series: pd.Series, max_categories: int) -> Column | str:
-    """What a column becomes, or the reason why it is dropped."""
-    kind, name = kind_of(series), str(series.name)
-    missing = bool(series.isna().any())
-    texts = as_texts(series.dropna()) if kind == "category" else None
-    distinct = series.nunique(dropna=True) if texts is None else len(set(texts))
-    if not distinct:
-        return "all values are missing"
-    if distinct == 1 and not missing:
-        return "constant"
-    if texts is not None or distinct == 1:  # one value and gaps: which of the two is all it says
-        texts = as_texts(series.dropna()) if texts is None else texts
-        return _learn_categories(series, texts, missing, distinct, max_categories)
-    values = as_numbers(series, kind)
-    origin = float(np.nanmin(values)) if kind == "time" else 0.0
-    return Column(name, kind, float(np.nanmedian(values)) - origin, origin, missing)
-
-
-def _learn_categories(
-    series: pd.Series, texts: npt.NDArray[np.object_], missing: bool, distinct: int, max_categories: int
-) -> Column | str:
-    from pandas.api.types import infer_dtype
-
-    if distinct == len(texts) > 10:
-        return "a different text in every row"
-    values, counts = np.unique(texts, return_counts=True)
-    order = np.lexsort((values.astype(str), -counts))[:max_categories]
-    covered = counts[order].sum() / len(series)
-    if covered < LEAST_COVERED and distinct > max_categories:
-        return f"{distinct:,} texts, the {len(order)} most frequent in {covered:.1%} of the rows"
-    return Column(
-        str(series.name),
-        "category",
-        missing=missing,
-        categories=tuple(values[order]),
-        others=distinct - len(order),
-        text=infer_dtype(series.to_numpy(object), skipna=True) == "string",
-    )
+def _reads(value: Any, kind: str) -> bool:
+    if value is None:
+        return True
+    if kind == "time":
+        return False
+    try:
+        float(value)
+    except (TypeError, ValueError):
+        return False
+    return True

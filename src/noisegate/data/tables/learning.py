@@ -1,0 +1,171 @@
+"""Which encoder a column gets, or why it is left out."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from noisegate.data.tables import dates
+from noisegate.data.tables.columns import (
+    CategoryColumn,
+    Column,
+    NumberColumn,
+    TimeColumn,
+    as_numbers,
+    as_times,
+)
+from noisegate.data.tables.frames import Frame, as_text, is_text
+from noisegate.data.tables.text import TextColumn
+
+MAX_CATEGORIES = 100
+#: A column of so many single words that the kept ones are in fewer rows than this share is left out.
+LEAST_COVERED = 0.1
+#: From so many rows on, values that all differ may name the rows.
+ROWS_TO_NAME, NUMBERS_TO_NAME = 11, 20
+#: Texts of more words than this on average are read as texts...
+WORDS = 1.5
+#: ... unless the most frequent ones make up half of the rows and come back this often on average.
+REPEATED = 3
+#: Rows that are looked at to tell texts from single words.
+_SAMPLE = 2000
+_NAMES_OF_IDS = re.compile(
+    r"(^|[_\s.-])(id|ids|uuid|guid|key|index|idx|nr|no|number|row)$|^unnamed: 0$", re.IGNORECASE
+)
+_CAMEL = re.compile(r"[a-z]I[dD]$")
+#: Scripts without spaces between words.
+_UNSPACED = r"[\x{0E00}-\x{0EFF}\x{3040}-\x{30FF}\x{3400}-\x{9FFF}]"
+
+
+def learn(
+    frame: Frame,
+    name: str,
+    *,
+    forced: bool = False,
+    order: str | None = None,
+    max_categories: int = MAX_CATEGORIES,
+) -> Column | str:
+    """What a column becomes, or the reason why it is left out.
+
+    Parameters
+    ----------
+    forced : bool
+        The user wants the column, whatever it looks like.
+    order : {"ymd", "dmy", "mdy"}, optional
+        How dates are written, where that cannot be seen.
+    """
+    values = frame.column(name)
+    missing = values.null_count > 0
+    if values.null_count == len(values):
+        return "all values are missing"
+    kind = values.type
+    categories = pa.types.is_dictionary(kind)
+    distinct = pc.count_distinct(as_text(values) if categories else values, mode="only_valid").as_py()
+    if distinct == 1 and not missing:
+        return "constant"
+    if distinct == 1 or categories:  # one value and gaps: which of the two is all it says
+        return _category(name, Counted.of(values), max_categories)
+    if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
+        return _time(name, as_times(frame, name, values), missing, "ymd")
+    if is_text(kind):
+        return _learn_texts(frame, name, values, distinct, forced, order, max_categories)
+    numbers = as_numbers(frame, name, values)
+    if not forced and not pa.types.is_boolean(kind) and _numbers_name_rows(name, numbers, distinct):
+        return "names the rows: a different whole number in each"
+    return _number(name, numbers, missing, pa.types.is_boolean(kind))
+
+
+def _number(name: str, numbers: Any, missing: bool, boolean: bool) -> NumberColumn:
+    fill = float(np.nanmedian(numbers))
+    # Single precision has 24 bits: a column that is far from zero is counted from its median.
+    far = abs(fill) > 1000 * float(np.nanstd(numbers)) or float(np.nanmax(np.abs(numbers))) >= 2**24
+    return NumberColumn(name, missing, fill, fill if far else 0.0, boolean)
+
+
+def _time(name: str, times: Any, missing: bool, order: str) -> TimeColumn:
+    origin = float(np.nanmin(times))
+    return TimeColumn(name, missing, float(np.nanmedian(times)) - origin, origin, order)
+
+
+def _numbers_name_rows(name: str, numbers: Any, distinct: int) -> bool:
+    """Whole numbers that all differ, and are called an id, or leave few gaps between the least and the greatest."""
+    there = numbers[~np.isnan(numbers)]
+    if len(numbers) < NUMBERS_TO_NAME or distinct < len(numbers) or (there != np.floor(there)).any():
+        return False
+    dense = len(there) / (there.max() - there.min() + 1) >= 0.5
+    return bool(dense or _NAMES_OF_IDS.search(name.strip()) or _CAMEL.search(name))
+
+
+def _learn_texts(
+    frame: Frame,
+    name: str,
+    values: Any,
+    distinct: int,
+    forced: bool,
+    order: str | None,
+    max_categories: int,
+) -> Column | str:
+    orders = [order] if order in dates.orders_of(values) else dates.orders_of(values)
+    if len(orders) == 1:
+        return _time(name, as_times(frame, name, values, orders[0]), values.null_count > 0, orders[0])
+    if orders and not forced:
+        example = values.drop_null()[0].as_py()
+        return (
+            f"dates such as {example} can be read in two ways: say which by dates=dmy (day first) or dates=mdy, "
+            "or write them as 2026-11-18"
+        )
+    counted = Counted.of(values)
+    # The same few texts over and over are categories, whatever they look like.
+    n, common = len(values) - values.null_count, counted.counts[:max_categories].sum()
+    few = common >= n / 2 and common >= REPEATED * min(distinct, max_categories)
+    if n >= ROWS_TO_NAME and not few and (_is_prose(values) or (forced and distinct > max_categories)):
+        return TextColumn.learn(name, values)
+    if distinct == n >= ROWS_TO_NAME and not forced:
+        return "names the rows: a different text in each"
+    return _category(name, counted, max_categories)
+
+
+def _is_prose(values: Any) -> bool:
+    """Whether texts are made of several words, or are long in a script that has no spaces."""
+    given = values.drop_null()
+    step = max(1, len(given) // _SAMPLE)
+    some = pc.utf8_trim_whitespace(given.take(np.arange(0, len(given), step)))
+    words = pc.mean(pc.count_substring_regex(some, r"\s+")).as_py() + 1
+    unspaced = pc.mean(pc.count_substring_regex(some, _UNSPACED)).as_py()
+    return bool(words >= WORDS or unspaced >= 6)
+
+
+@dataclass(frozen=True)
+class Counted:
+    """The distinct values of a column as text, the most frequent first, and how often each occurs."""
+
+    texts: npt.NDArray[np.object_]
+    counts: npt.NDArray[np.int64]
+    gaps: int
+
+    @classmethod
+    def of(cls, values: Any) -> Counted:
+        counted = pc.value_counts(as_text(values.drop_null()))
+        texts = np.array(counted.field(0).to_pylist(), dtype=object)
+        counts = counted.field(1).to_numpy(zero_copy_only=False)
+        # By their text where the counts are equal, so that the order of the rows does not matter.
+        order = np.lexsort((texts.astype(str), -counts))
+        return cls(texts[order], counts[order], values.null_count)
+
+
+def _category(name: str, counted: Counted, max_categories: int) -> Column | str:
+    kept = tuple(counted.texts[:max_categories].tolist())
+    covered = counted.counts[:max_categories].sum() / (counted.counts.sum() + counted.gaps)
+    others = len(counted.texts) - len(kept)
+    if covered < LEAST_COVERED and others:
+        return (
+            f"{len(counted.texts):,} different single words, the {len(kept)} most frequent in {covered:.1%} "
+            "of the rows"
+        )
+    numbers = all(re.fullmatch(r"-?(0|[1-9]\d*)", text) for text in kept)
+    return CategoryColumn(name, counted.gaps > 0, kept, others, not numbers)
