@@ -118,11 +118,9 @@ def _check_written(what: Correction, out: Path) -> None:
 
         labels = label_array(_pick(read_npz(out), _Y_NAMES, out), str(out))
     else:
-        from noisegate.data import read_table
-        from noisegate.data.tables.loading import label_column
+        from noisegate.data.tables import read_labels
 
-        column = what.audit.source["label"]
-        labels = label_column(read_table(out, labels=[column]), column, str(out))
+        labels = read_labels(out, what.audit.source["label"])
     expected = np.asarray([str(value) for value in what.audit.label_values])[what.after()]
     found = np.asarray([str(value) for value in labels.tolist()])
     if not np.array_equal(found, expected):

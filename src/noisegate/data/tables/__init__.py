@@ -3,7 +3,7 @@
 from noisegate.data.tables.columns import Met
 from noisegate.data.tables.encoding import TableReader
 from noisegate.data.tables.frames import Frame, as_frame, is_frame
-from noisegate.data.tables.loading import from_frame, load_table, test_split
+from noisegate.data.tables.loading import from_frame, load_table, read_labels, test_split
 from noisegate.data.tables.reading import TABLE_SUFFIXES, read_frame, read_table
 
 __all__ = [
@@ -16,6 +16,7 @@ __all__ = [
     "is_frame",
     "load_table",
     "read_frame",
+    "read_labels",
     "read_table",
     "test_split",
 ]

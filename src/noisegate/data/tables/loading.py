@@ -106,6 +106,12 @@ def label_codes(frame: Frame, label: str | None) -> tuple[npt.NDArray[Any], npt.
     return label_array(written.to_pylist(), f"{frame.what}, column {label!r}"), codes.astype(np.int64)
 
 
+def read_labels(path: str | os.PathLike[str], label: str) -> npt.NDArray[Any]:
+    """The labels of a table file, (N,), checked as `load_table` does."""
+    values, codes = label_codes(read_frame(path, texts=[label]), label)
+    return values[codes]
+
+
 def _as_written(texts: Any) -> Any:
     """Texts of a file as whole numbers or booleans, if every one is written as those are: 1, but not 01."""
     if pc.all(pc.match_substring_regex(texts, r"^(true|false|True|False|TRUE|FALSE)$")).as_py():
