@@ -110,8 +110,8 @@ class Peers(PhaseModule):
         masks = [smallest(loss.detach(), share, weight) for loss in losses]
         self.kept.index_copy_(0, batch.index, torch.stack(masks, 1).to(self.kept.dtype))
         # Each learns what the other kept.
-        pairs = zip(losses, reversed(masks), strict=True)
-        return torch.stack([self._mean(loss, mask, weight) for loss, mask in pairs]).sum()
+        crossed = zip(losses, reversed(masks), strict=True)
+        return torch.stack([self._mean(loss, mask, weight) for loss, mask in crossed]).sum()
 
     def share(self, epoch: Tensor) -> Tensor:
         """R(e), a 0-d tensor."""
