@@ -100,11 +100,11 @@ class Peers(PhaseModule):
         self.register_buffer("kept", kept)
 
     def forward(self, batch: Batch) -> Tensor:
-        pairs = [
+        found = [
             self.objective.losses_and_weights(network(batch.x), batch.y)
             for network in (self.first, self.second)
         ]
-        losses, weight = [loss for loss, _ in pairs], pairs[0][1]
+        losses, weight = [loss for loss, _ in found], found[0][1]
         weight = weight * batch.weight.to(weight.dtype)
         share = self.share(batch.epoch)
         masks = [smallest(loss.detach(), share, weight) for loss in losses]
