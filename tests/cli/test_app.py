@@ -1,7 +1,9 @@
 """Help without torch, errors in one line, exit codes."""
 
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -140,3 +142,59 @@ def test_main_reads_the_arguments_of_the_process(monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["noisegate", "--version"])
     assert main() == 0
     assert capsys.readouterr().out == f"noisegate {noisegate.__version__}\n"
+
+
+def _run(command, tmp_path, stdout, **environment):
+    """A command line in a process of its own, with standard output as given."""
+    full = os.environ | environment
+    done = subprocess.run(
+        [sys.executable, "-m", "noisegate", *map(str, command)],
+        stdout=stdout,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=full,
+    )
+    return done.returncode, done.stderr
+
+
+@pytest.fixture(scope="module")
+def words(tmp_path_factory):
+    """A table whose labels no ASCII terminal can show."""
+    path = tmp_path_factory.mktemp("words") / "t.csv"
+    rows = [f"{i % 2 + i / 100},{'weiß' if i % 2 else 'rötlich'}" for i in range(40)]
+    path.write_text("x,label\n" + "\n".join(rows) + "\n", encoding="utf-8")
+    return path
+
+
+FIT = ("--label", "label", "--method", "ce", "--network", "mlp-4", "--recipe", "epochs=1", "--device", "cpu")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
+def test_a_fit_whose_output_cannot_be_written_has_saved_its_model(words, tmp_path):
+    with open("/dev/full", "w") as full:
+        code, err = _run(["fit", words, *FIT, "--out", tmp_path / "m"], tmp_path, full)
+    assert (tmp_path / "m" / "model.json").exists()
+    assert code == 1
+    assert "done, but standard output could not be written: No space left on device" in err
+    assert "Traceback" not in err
+
+
+def test_a_reader_that_goes_away_is_no_error(words, tmp_path):
+    read, write = os.pipe()
+    os.close(read)
+    code, err = _run(["fit", words, *FIT, "--out", tmp_path / "m"], tmp_path, write)
+    os.close(write)
+    assert (code, "Traceback" in err, "error" in err) == (0, False, False)
+    assert (tmp_path / "m" / "model.json").exists()
+
+
+def test_labels_that_the_terminal_cannot_show_are_escaped(words, tmp_path):
+    out = tmp_path / "out.txt"
+    with open(out, "w") as file:
+        code, _ = _run(
+            ["fit", words, *FIT, "--out", tmp_path / "m"], tmp_path, file, PYTHONIOENCODING="ascii"
+        )
+        assert code == 0
+        code, err = _run(["predict", tmp_path / "m", words], tmp_path, file, PYTHONIOENCODING="ascii")
+    assert code == 0, err
+    assert r"r\xf6tlich" in out.read_text()

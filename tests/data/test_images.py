@@ -1,3 +1,4 @@
+import os
 import pickle
 import threading
 
@@ -193,3 +194,15 @@ def test_the_fingerprint_tells_files_apart(tmp_path, rng, write_image):
     assert files.fingerprint() != first
     (tmp_path / "1.png").unlink()
     assert files.fingerprint() != first
+
+
+def test_names_that_are_not_utf8_can_be_written_to_a_table(tmp_path):
+    from noisegate.data.images import ImageReader
+
+    for name in (b"a\xff.png", b"b.png"):
+        with open(os.path.join(os.fsencode(tmp_path), name), "wb") as file:
+            Image.fromarray(np.zeros((8, 8, 3), np.uint8)).save(file, "PNG")
+    names = ImageReader(8, 3).names(tmp_path)
+    assert sorted(names) == [r"a\xff.png", "b.png"]
+    assert all(name.encode() for name in names)
+    assert ImageReader(8, 3).read(tmp_path).shape == (3, 8, 8)

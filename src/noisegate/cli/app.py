@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import traceback
 from collections.abc import Sequence
@@ -13,9 +14,10 @@ import typer
 import typer.main
 
 from noisegate._version import __version__
+from noisegate.cli import output
 from noisegate.errors import NoisegateError
 
-USAGE, INTERRUPTED = 2, 130
+UNHEARD, USAGE, INTERRUPTED = 1, 2, 130
 
 app = typer.Typer(
     name="noisegate",
@@ -505,10 +507,14 @@ _ClickError = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command line and return its exit code: 0, 2 after an error, 130 after Ctrl-C.
 
+    1 means that the command did its work (a model is saved, say) but could not print about it. A reader that went
+    away, as in `noisegate list methods | head -1`, is no error.
+
     An error is one line on standard error that says what to do; with `--debug` the traceback stands above it.
     """
     state: dict[str, Any] = {"debug": False}
     command = typer.main.get_command(app)
+    output.prepare()
     try:
         arguments = list(sys.argv[1:] if argv is None else argv)
         code = command.main(args=arguments, prog_name="noisegate", standalone_mode=False, obj=state)
@@ -521,11 +527,17 @@ def main(argv: Sequence[str] | None = None) -> int:
         return USAGE
     if code == INTERRUPTED:
         _say("; ".join(["interrupted", *([state["interrupted"]] if "interrupted" in state else [])]))
-    return code if isinstance(code, int) else 0
+    code = code if isinstance(code, int) else 0
+    lost = output.lost()
+    if lost is not None and not isinstance(lost, BrokenPipeError):
+        _say(f"done, but standard output could not be written: {lost.strerror or lost}")
+        return code or UNHEARD
+    return code
 
 
 def _say(line: str) -> None:
-    print(f"noisegate: {line}", file=sys.stderr)
+    with contextlib.suppress(OSError):
+        print(f"noisegate: {line}", file=sys.stderr)
 
 
 def message_of(error: Exception) -> str:

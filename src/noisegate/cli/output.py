@@ -2,12 +2,49 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 # Wide enough that nothing is wrapped or cut off where no terminal sets a width.
 _UNLIMITED = 10_000
+
+
+#: Why standard output could not be written to, once that has happened.
+_lost: list[OSError] = []
+
+
+def prepare() -> None:
+    """Let standard output and error escape what their encoding cannot say, such as labels in an ASCII locale."""
+    _lost.clear()
+    for stream in (sys.stdout, sys.stderr):
+        reconfigure = getattr(stream, "reconfigure", None)
+        if reconfigure is not None:
+            reconfigure(errors="backslashreplace")
+
+
+@contextlib.contextmanager
+def writing() -> Iterator[None]:
+    """Let a command finish its work although nobody can read what it prints (a closed pipe, a full disk)."""
+    try:
+        yield
+        sys.stdout.flush()
+    except SystemExit:  # how rich ends when the reader of a pipe went away
+        _lost.append(BrokenPipeError())
+    except OSError as error:
+        if error.filename is not None:  # about a file of the command's, not about standard output
+            raise
+        _lost.append(error)
+        # Python writes what is left when it exits, and would fail again.
+        with contextlib.suppress(OSError, ValueError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def lost() -> OSError | None:
+    """The first error of standard output, if there was one."""
+    return _lost[0] if _lost else None
 
 
 def console() -> Any:
@@ -20,7 +57,8 @@ def console() -> Any:
 
 def say(text: str = "") -> None:
     """Print a line."""
-    console().print(text, soft_wrap=True)
+    with writing():
+        console().print(text, soft_wrap=True)
 
 
 def warn(text: str) -> None:
@@ -46,7 +84,8 @@ def table(
         drawn.add_column(Text(name), justify="right" if place in right else "left", overflow="fold")
     for row in rows:
         drawn.add_row(*(Text(str(cell)) for cell in row))
-    console().print(drawn)
+    with writing():
+        console().print(drawn)
 
 
 def facts(pairs: Iterable[tuple[str, Any]]) -> None:
@@ -59,4 +98,5 @@ def facts(pairs: Iterable[tuple[str, Any]]) -> None:
     drawn.add_column(overflow="fold")
     for name, value in pairs:
         drawn.add_row(Text(name), Text(str(value)))
-    console().print(drawn)
+    with writing():
+        console().print(drawn)

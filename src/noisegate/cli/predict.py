@@ -50,7 +50,8 @@ def run(
     if str(met):
         output.warn(f"{data}: {met}")
     if out is None:
-        frame.to_csv(sys.stdout, index=False, float_format="%.6g", lineterminator="\n")
+        with output.writing():
+            frame.to_csv(sys.stdout, index=False, float_format="%.6g", lineterminator="\n")
         return
     buffer = io.BytesIO()
     if out.suffix.lower() == ".csv":

@@ -266,10 +266,14 @@ class ImageReader:
         return files if os.path.isdir(path) else files.read_all()
 
     def names(self, path: Any) -> list[str]:
-        """A name for every row: the file, relative to the folder, or the row's number in an array."""
+        """A name for every row: the file, relative to the folder, or the row's number in an array.
+
+        Bytes of a file name that are not UTF-8 are written as \\xff: no table could hold them.
+        """
         if not isinstance(path, str | os.PathLike) or os.fspath(path).endswith((".npz", ".npy")):
             return ArrayReader((self.channels, self.size, self.size)).names(path)
-        return list(self._files(path).names)
+        names = self._files(path).names
+        return [os.fsencode(name).decode("utf-8", "backslashreplace") for name in names]
 
     def to_dict(self) -> dict[str, Any]:
         return {"kind": "images", "size": self.size, "channels": self.channels}
