@@ -19,6 +19,7 @@ import pytest
 from noisegate.auditing import stored
 from noisegate.auditing.apply import apply
 from noisegate.auditing.decisions import Decisions
+from noisegate.auditing.report import write_report
 
 pytestmark = pytest.mark.browser
 
@@ -414,3 +415,29 @@ def test_apply_writes_what_was_decided(table_audit, serve, visit, tmp_path):
     accepted = rows.head(5)
     wrong = accepted[accepted["given_label"] != accepted["suggested_label"]]
     assert set(changed) == set(wrong["row"])
+
+
+def test_the_report_sorts_and_filters(table_audit, visit, nasty, browser):
+    folder, _ = table_audit(140, classes=nasty, cells=nasty)
+    page = browser.new_page(viewport={"width": 390, "height": 800})
+    problems = []
+    page.on("console", lambda message: problems.append(message.text))
+    page.on("pageerror", lambda error: problems.append(str(error)))
+    page.goto(write_report(folder).as_uri())
+    rows = page.locator("#list > li:not([hidden])")
+    assert rows.count() == 100
+    page.get_by_role("combobox", name="Given").select_option(nasty[1])
+    wanted = (stored.read(folder).rows.head(100)["given_label"] == 1).sum()
+    assert rows.count() == wanted
+    page.get_by_role("status").get_by_text(f"{wanted} of 100 rows").wait_for()
+    page.get_by_role("combobox", name="Given").select_option("")
+    page.get_by_role("combobox", name="Sort by").select_option("p")
+    page.get_by_role("combobox", name="Order").select_option("-1")
+    p = rows.evaluate_all("items => items.map((item) => Number(item.dataset.p))")
+    assert p == sorted(p, reverse=True)
+    page.get_by_role("searchbox", name="Text").fill("no such text anywhere")
+    assert rows.count() == 0
+    assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
+    assert page.evaluate("window.hacked") is None
+    assert problems == []
+    page.close()

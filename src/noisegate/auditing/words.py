@@ -1,0 +1,153 @@
+"""An audit's findings in plain sentences."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from noisegate.auditing.stored import StoredAudit
+
+#: Directions of signs that leave the text around them alone: letters from left to right, digits, marks, spaces.
+_PLAIN = frozenset({"L", "EN", "ES", "ET", "CS", "NSM", "ON", "WS", "S", "B", "BN", ""})
+
+
+def number(value: float) -> str:
+    """A count for people.
+
+    >>> number(1234.4), number(0.2), number(0)
+    ('1,234', 'fewer than 1', '0')
+    """
+    if 0 < value < 0.5:
+        return "fewer than 1"
+    return f"{round(value):,}"
+
+
+def share(value: float) -> str:
+    """A share in per cent, with a digit where it is small.
+
+    >>> share(0.4021), share(0.0312)
+    ('40 %', '3.1 %')
+    """
+    return f"{100 * value:.1f} %" if abs(value) < 0.1 else f"{100 * value:.0f} %"
+
+
+def _between(entry: Mapping[str, Any], form: Any) -> str:
+    if entry.get("low") is None or entry.get("high") is None:
+        return ""
+    return f" (95 % interval: {form(entry['low'])} to {form(entry['high'])})"
+
+
+def p_value(p: float) -> str:
+    """A p-value with two digits.
+
+    >>> p_value(0.0312), p_value(1e-9)
+    ('p = 0.031', 'p < 0.001')
+    """
+    return "p < 0.001" if p < 0.001 else f"p = {p:.2g}"
+
+
+def isolated(name: str) -> str:
+    """A name within a sentence: signs that turn the direction of text must not turn the rest.
+
+    >>> isolated("cat"), isolated(chr(0x5D0)) == chr(0x2068) + chr(0x5D0) + chr(0x2069)
+    ('cat', True)
+    """
+    turns = any(unicodedata.bidirectional(sign) not in _PLAIN for sign in name)
+    return f"\u2068{name}\u2069" if turns else name
+
+
+def summary(audit: StoredAudit, name: str) -> list[str]:
+    """What the audit found, the most important first."""
+    return [
+        sentence
+        for part in (_size, _flags, _curve, _confused, _dependence, _duplicates, _cleaning, _truth)
+        for sentence in part(audit, name)
+        if sentence
+    ]
+
+
+def _size(audit: StoredAudit, name: str) -> list[str]:
+    info, n = audit.info, len(audit)
+    first = f"{isolated(name)} holds {n:,} rows in {len(audit.classes):,} classes."
+    errors, rate = info.get("errors"), info.get("noise_rate")
+    if not errors:
+        return [first]
+    text = f"About {number(errors['value'])} labels are wrong{_between(errors, number)}"
+    return [f"{first} {text}" + (f", a noise rate of {share(rate['value'])}." if rate else ".")]
+
+
+def _flags(audit: StoredAudit, name: str) -> list[str]:
+    look, sure = (int(audit.rows[flag].sum()) for flag in ("is_label_issue", "is_sure"))
+    expected = audit.info.get("precision") or {}
+    text = f"{look:,} rows are flagged for a look"
+    if expected.get("look"):
+        entry = expected["look"]
+        text += f"; about {share(entry['value'])} of them can be expected to be wrong{_between(entry, share)}"
+    text += f". {sure:,} of these are surely wrong"
+    if expected.get("sure") and sure:
+        text += f", with an expected precision of {share(expected['sure']['value'])}"
+    return [text + "."]
+
+
+def _curve(audit: StoredAudit, name: str) -> list[str]:
+    curve, errors = audit.info.get("curve"), audit.info.get("errors")
+    if not curve or not errors or not curve["looked"]:
+        return []
+    looked, found = np.asarray(curve["looked"], float), np.asarray(curve["found"], float)
+    n = min(200, len(audit)) if len(audit) > 400 else max(len(audit) // 10, 1)
+    got = float(np.interp(n, np.r_[0.0, looked], np.r_[0.0, found]))
+    half = float(np.interp(found[-1] / 2, found, looked))
+    return [
+        f"The first {n:,} rows hold about {number(got)} of the estimated {number(errors['value'])} errors; "
+        f"half of them lie in the first {number(half)}."
+    ]
+
+
+def _confused(audit: StoredAudit, name: str) -> list[str]:
+    pairs = audit.info.get("confused") or []
+    if not pairs:
+        return []
+    first = pairs[0]
+    true, given = (isolated(audit.classes[first[name]]) for name in ("true", "given"))
+    return [f"Most often {true} is labelled {given}: about {number(first['count'])} rows."]
+
+
+def _dependence(audit: StoredAudit, name: str) -> list[str]:
+    found = audit.info.get("instance_dependence")
+    if not found:
+        return []
+    return [f"{str(found['conclusion']).rstrip('.')} ({p_value(found['p_value'])})."]
+
+
+def _duplicates(audit: StoredAudit, name: str) -> list[str]:
+    total = audit.info.get("duplicates_total") or len(audit.info.get("duplicates") or [])
+    if not total:
+        return []
+    return [f"{total:,} {'group' if total == 1 else 'groups'} of near duplicates with different labels."]
+
+
+def _cleaning(audit: StoredAudit, name: str) -> list[str]:
+    done = audit.info.get("cleaning")
+    if not done:
+        return []
+    change = 100 * done["difference"]
+    return [
+        f"Retrained on the cleaned data ({done['how']}), accuracy goes from {share(done['accuracy_before'])} to "
+        f"{share(done['accuracy_after'])} ({change:+.1f} points), judged by {done['judged_by']}."
+    ]
+
+
+def _truth(audit: StoredAudit, name: str) -> list[str]:
+    known = audit.info.get("truth")
+    if not known or "true_label" not in audit.rows.columns:
+        return []
+    wrong = (audit.rows["true_label"] != audit.rows["given_label"]).to_numpy()
+    look = audit.rows["is_label_issue"].to_numpy()
+    hit = int((wrong & look).sum())
+    return [
+        f"The true labels are known: {int(wrong.sum()):,} are wrong, {hit:,} of them are among the "
+        f"{int(look.sum()):,} flagged rows."
+    ]
