@@ -7,7 +7,7 @@ CORE := $(VENV)/.core-installed
 DEV := $(VENV)/.dev-installed
 export CHROMIUM ?= chromium
 
-.PHONY: demo test test-slow test-browser fuzz lint clean
+.PHONY: demo test test-slow test-browser fuzz lint audit-pins clean
 
 demo: $(CORE)
 	$(BIN)/noisegate demo
@@ -32,6 +32,11 @@ lint: $(DEV)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+# The pins against the published advisories; pip-audit gets an environment of its own.
+audit-pins:
+	@test -x .venv-audit/bin/pip-audit || ($(PYTHON) -m venv .venv-audit && .venv-audit/bin/pip install --quiet pip-audit)
+	.venv-audit/bin/pip-audit --no-deps --disable-pip --requirement constraints.txt
 
 $(CORE): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "noisegate needs Python 3.11 or newer; this is " + sys.version.split()[0] + ". Name another one: make PYTHON=python3.12")'
