@@ -70,7 +70,7 @@ class Fitted:
         self.reader: Reader | None = None
 
     def predict_proba(self, x: npt.ArrayLike | Inputs, batch_size: int | None = None) -> npt.NDArray[Any]:
-        """Probabilities of the clean class, `(N, K)`.
+        """Probabilities of the clean class, `(N, K)`; of a model of maps `(N, K, H, W)`, at the size of the images.
 
         `x` is an array; or, for a model of tables or files, a table (pandas, Polars, Arrow) or the path of a file.
         Vectors are predicted in float64: so the result of a row does not depend on the rows beside it.
@@ -99,6 +99,8 @@ class Fitted:
     def _check_shape(self, shape: tuple[int, ...]) -> None:
         spec = getattr(self.network, "spec", {})
         expected = tuple(spec.get("input_shape", shape))
+        if spec.get("maps") and len(shape) == 3 and shape[0] == expected[0]:
+            return  # a network of maps takes any size
         # Those of training, whose middle the network sees where `crop_to` cut them; or that middle.
         known = list(dict.fromkeys([expected, tuple(spec.get("raw_shape", expected))]))
         if shape not in known:

@@ -568,7 +568,8 @@ def test_upsampled_probabilities_do_not_depend_on_the_batch_and_sum_to_one():
     torch.testing.assert_close(
         torch.cat([objective.probs(one, size=(4, 6)) for one in outputs.split(1)]), whole
     )
-    torch.testing.assert_close(objective.observed_log_probs(outputs, size=(4, 6)).exp(), whole)
+    observed = objective.observed_log_probs(objective.at_size(outputs, (4, 6)))
+    torch.testing.assert_close(observed.exp(), whole)
     assert torch.equal(objective.probs(outputs, size=(2, 2)), objective.probs(outputs))
 
 

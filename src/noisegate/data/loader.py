@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from noisegate._turns import TURN
-from noisegate.data.dataset import Inputs
+from noisegate.data.dataset import Inputs, as_labels
 from noisegate.errors import InputError
 
 PREFETCH = 4
@@ -40,6 +40,7 @@ class Rows:
     Attributes
     ----------
     y, weight : tensors on the device
+        Labels are int64; maps of labels keep their type, of one byte a pixel as a rule.
     resident : bool
     """
 
@@ -54,7 +55,7 @@ class Rows:
     ) -> None:
         self.device = device
         self.source = x
-        labels = np.zeros(len(x), np.int64) if y is None else np.array(y, dtype=np.int64)
+        labels = np.zeros(len(x), np.int64) if y is None else np.array(as_labels(y))
         self.y = torch.as_tensor(labels, device=device)
         ones = np.ones(len(self.y)) if weight is None else np.asarray(weight, dtype=np.float64)
         empty = len(self.y) > 0 and not ones.any()
@@ -68,6 +69,11 @@ class Rows:
 
     def __len__(self) -> int:
         return len(self.y)
+
+    @property
+    def maps(self) -> bool:
+        """Whether there is a label for every pixel."""
+        return self.y.dim() == 3
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -12,8 +12,10 @@ from noisegate._device import Reading
 from noisegate.data.dataset import Dataset
 from noisegate.data.loader import Rows
 from noisegate.errors import InputError, UnknownNameError
+from noisegate.evaluation.maps import class_iou, confusion, map_summary
 from noisegate.evaluation.metrics import row_scores, summary_of
 from noisegate.evaluation.passes import Passes, read_given
+from noisegate.noise.base import VOID
 
 PARTS = ("test", "train", "validation")
 
@@ -40,6 +42,9 @@ class CleanEvidence:
     network repeats), `train_recovered` (share of wrong labels where it says the clean one) and
     `train_clean_accuracy` (agreement with the clean label on all rows); and `validation_clean_accuracy` where
     the clean validation labels are known.
+
+    Of maps of labels the numbers are over pixels that have one; there are also `test_mean_iou`,
+    `test_boundary_accuracy`, `test_interior_accuracy` and `test_iou_0` and so on, -1 where a class never occurs.
     """
 
     def __init__(
@@ -110,6 +115,12 @@ class CleanEvidence:
 
     def _test_numbers(self, passes: Passes, rows: Rows) -> dict[str, Tensor]:
         given = None if self._noisy_test is None else read_given(self._noisy_test)
+        if rows.maps:
+            numbers = self._map_numbers(passes, "test", rows)
+            if given is not None:
+                noisy = map_summary(passes("noisy test", rows, given), passes.objective.n_classes)
+                numbers |= {f"noisy_test_{name}": value for name, value in noisy.items()}
+            return numbers
 
         def read(objective: Any, outputs: Tensor, index: Tensor) -> Tensor:
             scores = row_scores(objective.probs(outputs), rows.y[index])
@@ -123,6 +134,8 @@ class CleanEvidence:
         return numbers
 
     def _train_numbers(self, passes: Passes, rows: Rows) -> dict[str, Tensor]:
+        if rows.maps:
+            return self._map_train_numbers(passes, rows)
         predicted, clean = passes("train", rows, _read_class)[:, 0], self._known(self._clean)
         wrong, given = rows.y != clean, predicted == rows.y
         recovered = ((predicted == clean) & wrong).double().sum()
@@ -136,7 +149,40 @@ class CleanEvidence:
             numbers["train_recovered"] = recovered / self._n_wrong
         return numbers
 
+    @staticmethod
+    def _map_numbers(passes: Passes, part: str, rows: Rows) -> dict[str, Tensor]:
+        """`map_summary` and the intersection over union of every class."""
+        k, scores = passes.objective.n_classes, passes(part, rows, read_given(rows.y))
+        numbers = {f"{part}_{name}": value for name, value in map_summary(scores, k).items()}
+        each = class_iou(confusion(scores, k)).nan_to_num(-1.0)
+        return numbers | {f"{part}_iou_{label}": each[label] for label in range(k)}
+
+    def _map_train_numbers(self, passes: Passes, rows: Rows) -> dict[str, Tensor]:
+        """The numbers of `_train_numbers` over pixels with a label."""
+        clean = self._known(self._clean)
+
+        def read(objective: Any, outputs: Tensor, index: Tensor) -> Tensor:
+            y, truth = rows.y[index], clean[index]
+            said, counted = objective.probs(outputs, tuple(y.shape[1:])).argmax(1), y != VOID
+            wrong = (y != truth) & counted
+            kinds = [counted & ~wrong, counted & ~wrong & (said == y), wrong, wrong & (said == y)]
+            kinds.append(wrong & (said == truth))
+            return torch.stack([each.flatten(1).double().sum(1) for each in kinds], 1)
+
+        right, agreed, wrong, memorised, recovered = passes("train", rows, read).sum(0)
+        return {
+            "train_right_accuracy": agreed / right.clamp_min(1),
+            "train_clean_accuracy": (agreed + recovered) / (right + wrong).clamp_min(1),
+            "train_memorised": memorised / wrong.clamp_min(1),
+            "train_recovered": recovered / wrong.clamp_min(1),
+        }
+
     def _validation_numbers(self, passes: Passes, rows: Rows) -> dict[str, Tensor]:
+        if rows.maps:
+            clean = self._known(self._clean_validation)
+            scores = passes("clean validation", rows, read_given(clean))
+            found = map_summary(scores, passes.objective.n_classes)
+            return {f"validation_clean_{name}": found[name] for name in ("accuracy", "mean_iou")}
         predicted = passes("clean validation", rows, _read_class)[:, 0]
         agreed = (predicted == self._known(self._clean_validation)).double().mean()
         return {"validation_clean_accuracy": agreed}

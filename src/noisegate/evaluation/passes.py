@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from noisegate.data.loader import Rows
 from noisegate.errors import InputError
+from noisegate.evaluation.maps import map_scores, map_summary
 from noisegate.objectives import Objective
 
 Read = Callable[[Any, Tensor, Tensor], Tensor]
@@ -26,14 +27,24 @@ def predict(
     read: Callable[[Tensor], Tensor] | None = None,
     batch_size: int | None = None,
 ) -> Tensor:
-    """Probabilities `(N, K)` of the clean class, or what `read` makes of the outputs, in evaluation mode."""
+    """Probabilities `(N, K)` of the clean class, or what `read` makes of the outputs, in evaluation mode.
+
+    Where the outputs are maps, probabilities are `(N, K, H, W)`, of the size of the inputs.
+    """
     modes = [module.training for module in (network, objective)]
     network.eval()
     objective.eval()
     size = batch_size or (4096 if len(rows.shape) == 1 else 512)
-    read = read or objective.probs
+    if getattr(network, "spec", {}).get("maps"):
+        size = batch_size or map_pass_size(rows)
+
+    def probs(outputs: Tensor, x: Tensor) -> Tensor:
+        if read is not None:
+            return read(outputs)
+        return objective.probs(outputs, tuple(x.shape[2:]) if outputs.dim() == 4 else None)  # type: ignore[arg-type]
+
     try:
-        return torch.cat([read(network(x)) for x in rows.inputs(size)])
+        return torch.cat([probs(network(x), x) for x in rows.inputs(size)])
     finally:
         for module, mode in zip((network, objective), modes, strict=True):
             module.train(mode)
@@ -94,11 +105,23 @@ class Pass:
         return self._out.flatten(0, 1)[: len(self.rows)]
 
 
+#: Pixels in a batch of a pass over maps: probabilities of all their classes are held at once.
+MAP_PIXELS = {"cpu": 2**19, "cuda": 2**22}
+
+
 def pass_size(rows: Rows) -> int:
     """Rows in a batch of a pass: a GPU takes as many as keep it busy."""
+    if rows.maps:
+        return map_pass_size(rows)
     if rows.device.type == "cuda":
         return max(128, min(4096, 2**22 // max(1, math.prod(rows.shape))))
     return 4096 if len(rows.shape) == 1 else 512
+
+
+def map_pass_size(rows: Rows) -> int:
+    """Images in a batch of a pass whose outputs are maps."""
+    room = MAP_PIXELS.get(rows.device.type, MAP_PIXELS["cuda"])
+    return max(1, min(len(rows), room // math.prod(rows.shape[1:])))
 
 
 class Passes:
@@ -142,24 +165,43 @@ class Passes:
 
 
 def read_given(y: Tensor) -> Read:
-    """Columns: is the clean-class prediction the given label; the log-likelihood of the given label."""
+    """Columns: is the clean-class prediction the given label; the log-likelihood of the given label.
+
+    Of maps the columns are those of `map_scores`.
+    """
 
     def read(objective: Any, outputs: Tensor, index: Tensor) -> Tensor:
+        if y.dim() == 3:
+            return read_maps(objective, outputs, y[index])
         labels, clean = y[index], objective.log_probs(outputs)
         observed = objective.observed_log_probs(outputs).gather(1, labels.unsqueeze(1)).squeeze(1)
         observed = observed.clamp_min(math.log(torch.finfo(observed.dtype).tiny))
-        columns = [clean.argmax(1) == labels, observed]
-        # A map has a label a pixel: its mean counts.
-        return torch.stack(
-            [c.double() if c.dim() == 1 else c.double().flatten(1).mean(1) for c in columns], 1
-        )
+        return torch.stack([(clean.argmax(1) == labels).double(), observed.double()], 1)
 
     return read
+
+
+def read_maps(objective: Any, outputs: Tensor, labels: Tensor) -> Tensor:
+    """`map_scores` of outputs at the size of their labels."""
+    ready = objective.at_size(outputs, labels.shape[1:])
+    clean = objective.log_probs(ready)
+    return map_scores(
+        clean, labels, objective.observed_log_probs(ready) if objective.tells_labels_from_classes else None
+    )
+
+
+def summary_given(values: Tensor, rows: Rows, objective: Any) -> dict[str, Tensor]:
+    """accuracy and log_likelihood, of maps also mean_iou, as 0-d tensors, from what `read_given` gave."""
+    if rows.maps:
+        found = map_summary(values, objective.n_classes)
+        return {name: found[name] for name in ("accuracy", "log_likelihood", "mean_iou")}
+    return dict(zip(("accuracy", "log_likelihood"), values.mean(0), strict=True))
 
 
 def given_labels(network: nn.Module, objective: Any, rows: Rows, y: Tensor) -> dict[str, float]:
     """Accuracy of the clean-class prediction against given labels, and their mean log-likelihood."""
     passes = Passes(network, objective)
     with passes.evaluating():
-        values = passes("given", rows, read_given(y)).mean(0)
-    return dict(zip(("accuracy", "log_likelihood"), values.tolist(), strict=True))
+        values = passes("given", rows, read_given(y))
+        found = summary_given(values, rows, objective)
+    return {name: float(value) for name, value in found.items()}

@@ -75,6 +75,8 @@ class Method(ABC):
 
     needs_validation: ClassVar[bool] = False
     one_network: ClassVar[bool] = False
+    #: Whether it can be trained where every pixel has a label.
+    takes_maps: ClassVar[bool] = False
     #: Every method class by name, so that a model folder can say which one made it.
     classes: ClassVar[Registry[type[Method]]] = Registry("method class")
 

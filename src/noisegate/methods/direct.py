@@ -26,7 +26,9 @@ class Direct(PhaseModule):
 
     def forward(self, batch: Batch) -> Tensor:
         losses, weights = self.objective.losses_and_weights(self.network(batch.x), batch.y)
-        return weighted_mean(losses, weights * batch.weight.to(losses.dtype))
+        # A map has a loss for every pixel and one weight.
+        own = batch.weight.to(losses.dtype).view(-1, *[1] * (losses.dim() - 1))
+        return weighted_mean(losses, weights * own)
 
     def predictor(self) -> tuple[nn.Module, Objective]:
         return self.network, self.objective
@@ -54,6 +56,7 @@ class Plain(Method):
     """
 
     one_network = True
+    takes_maps = True
 
     def __init__(self, objective: type[Objective] | Objective | str, **params: Any) -> None:
         if isinstance(objective, str):

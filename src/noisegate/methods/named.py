@@ -64,6 +64,7 @@ class SymmetricCorrection(Method):
     alpha: float = 0.1
     base: str | None = None
 
+    takes_maps: ClassVar[bool] = True
     correction: ClassVar[type[ForwardCorrection] | type[BackwardCorrection]]
     #: The bases that make sense, and why no others do.
     bases: ClassVar[tuple[str, ...]]

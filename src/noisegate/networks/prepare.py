@@ -37,7 +37,8 @@ class Prepared(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         wanted = tuple(self.spec["input_shape"])
-        if x.dim() == 4 and tuple(x.shape[1:]) != wanted:
+        # A network of maps takes any size.
+        if x.dim() == 4 and tuple(x.shape[1:]) != wanted and not self.spec.get("maps"):
             x = centre_crop(x, wanted[1:])
         return self.network(self.prepare(x))
 

@@ -157,6 +157,11 @@ class Objective(nn.Module, ABC):
         """Log-probabilities of the label as it would be given; those of the clean class by default."""
         return self.log_probs(outputs)
 
+    @property
+    def tells_labels_from_classes(self) -> bool:
+        """Whether labels as they would be given have probabilities of their own."""
+        return type(self).observed_log_probs is not Objective.observed_log_probs
+
     def forward(self, outputs: Tensor, targets: Tensor, reduction: str | None = None) -> Tensor:
         """The loss.
 

@@ -336,9 +336,6 @@ class Heteroscedastic(Objective):
         """Probabilities, `(B, K, ...)`; with `size=(H, W)` those of logits upsampled sample by sample."""
         return self.log_probs(outputs, size).exp()
 
-    def observed_log_probs(self, outputs: Tensor | Upsampled, size: Size | None = None) -> Tensor:
-        return self.log_probs(outputs, size)
-
     @torch.no_grad()
     def variance(self, outputs: Tensor | Upsampled, size: Size | None = None) -> Tensor:
         """Variance over the samples of the softmax of each class, `(B, K, ...)`; with `size=(H, W)` at that size.

@@ -14,11 +14,12 @@ from noisegate import methods
 from noisegate._device import Pending, drain, resolve_device
 from noisegate._turns import TURN
 from noisegate.data.arrays import from_arrays
-from noisegate.data.dataset import Dataset, held_out_rows
+from noisegate.data.dataset import Dataset, check_range, held_out_rows
 from noisegate.errors import InputError
 from noisegate.evaluation.evidence import CleanEvidence
 from noisegate.fitted import Fitted
 from noisegate.methods.base import Method
+from noisegate.noise.base import VOID
 from noisegate.objectives import Objective
 from noisegate.runs.identity import describe_run
 from noisegate.training import distributed
@@ -77,7 +78,7 @@ class Run:
         why = self.method.why_one_process() if distributed.world().several else None
         if why is not None:
             raise InputError(f"a run on several processes cannot do {why}; train it in one process")
-        ready = resolve_recipe(recipe, len(data.train), data.input_shape)
+        ready = resolve_recipe(recipe, len(data.train), data.input_shape, data.train.maps)
         if data.validation is None and (ready.needs_validation or self.method.needs_validation):
             if sample_weight is not None:
                 weights = np.asarray(sample_weight)
@@ -89,6 +90,11 @@ class Run:
                 sample_weight = weights[kept]
             data = data.hold_out(HELD_OUT, seed)
         check_labels(data)
+        if data.train.maps and not self.method.takes_maps:
+            raise InputError(
+                f"{self.method.title} takes one label for each row, not one for every pixel; for images with masks "
+                "use plain training on an objective (ce, het-tau, gce, ...) or fc, bc"
+            )
         self.data = data
         job = make_job(data, network, ready, seed, resolve_device(device), sample_weight)
         self._evidence = CleanEvidence(data, job.train, job.validation, parts=evidence)
@@ -169,14 +175,14 @@ class Run:
 
 
 def resolve_recipe(
-    recipe: Recipe | Mapping[str, Any] | None, n_rows: int, input_shape: tuple[int, ...]
+    recipe: Recipe | Mapping[str, Any] | None, n_rows: int, input_shape: tuple[int, ...], maps: bool = False
 ) -> Recipe:
     """The recipe itself, or the one for data of this size with some fields changed."""
     if isinstance(recipe, Recipe):
         return recipe
     if recipe is not None and not isinstance(recipe, Mapping):
         raise InputError(f"recipe must be a Recipe, a mapping of some of its fields, or None, got {recipe!r}")
-    automatic = auto_recipe(n_rows, input_shape)
+    automatic = auto_recipe(n_rows, input_shape, maps)
     # Processes take equal parts of a batch.
     size = distributed.world().size
     even = max(size, automatic.batch_size // size * size)
@@ -191,12 +197,12 @@ def check_labels(data: Dataset) -> None:
         if not len(split):
             raise InputError(f"there are no {name} rows")
         for labels in (split.y, split.clean):
-            if labels is not None and not (labels.min() >= 0 and labels.max() < data.n_classes):
-                found = f"{labels.min()}..{labels.max()}"
-                raise InputError(f"{name} labels must lie in 0..{data.n_classes - 1}, got {found}")
+            if labels is not None:
+                check_range(labels, data.n_classes, f"{name} labels")
         if split.input_shape != data.input_shape:
             raise InputError(
                 f"{name} rows have the shape {split.input_shape}, training rows {data.input_shape}"
             )
-    if data.n_classes < 2 or len(np.unique(data.train.y)) < 2:
+    found = np.unique(data.train.y)
+    if data.n_classes < 2 or len(found[found != VOID]) < 2:
         raise InputError("the training labels have only one class; a classifier needs at least two")

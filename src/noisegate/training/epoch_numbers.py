@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from noisegate._device import Reading
 from noisegate.data.loader import Rows
-from noisegate.evaluation.passes import Passes, read_given
+from noisegate.evaluation.passes import Passes, read_given, summary_given
 from noisegate.training.update import Step
 
 
@@ -103,8 +103,9 @@ class EpochNumbers:
         found |= {"loss": step.loss_sum, "lr": step.lr}
         rows = self.validation
         if rows is not None and (full or self.validates_always):
-            accuracy, log_likelihood = passes("validation", rows, read_given(rows.y)).mean(0)
-            found |= {"validation_accuracy": accuracy, "validation_log_likelihood": log_likelihood}
+            values = passes("validation", rows, read_given(rows.y))
+            given = summary_given(values, rows, passes.objective)
+            found |= {f"validation_{name}": value for name, value in given.items()}
         return found | self.evidence.measure(passes) if self.evidence is not None and full else found
 
     def evaluate(self, full: bool) -> Reading:

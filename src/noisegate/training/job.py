@@ -20,11 +20,22 @@ from noisegate.data.loader import Rows, fetch
 from noisegate.errors import InputError
 from noisegate.evaluation.passes import predict
 from noisegate.networks.prepare import Prepared
+from noisegate.noise.base import VOID
 from noisegate.objectives import Objective
-from noisegate.training.augment import random_crop, random_flip
+from noisegate.training.augment import (
+    cut,
+    flip,
+    mirrored,
+    random_crop,
+    random_flip,
+    random_scale_and_crop,
+    windows,
+)
 from noisegate.training.recipe import Recipe
 
 NetworkSpec = str | Callable[[tuple[int, ...], int], nn.Module]
+#: What "auto" stands for where there is a label for every pixel.
+MAP_NETWORK = "deeplab-resnet18"
 STATISTICS_ROWS = 10_000
 #: How many numbers of the inputs are looked at together: in float64, 64 MiB.
 MOMENT_NUMBERS = 2**23
@@ -62,7 +73,8 @@ class Job:
             )
         self.train, self.validation = train, validation
         self.n_classes, self.recipe, self.seed, self.device = n_classes, recipe, seed, device
-        self.network_name = networks.auto_name(self.input_shape) if network == "auto" else network
+        automatic = MAP_NETWORK if train.maps else networks.auto_name(self.input_shape)
+        self.network_name = automatic if network == "auto" else network
         self._statistics: tuple[Tensor, Tensor] | None = None
         self._handed_out: list[weakref.ref[Tensor]] = []
 
@@ -105,6 +117,8 @@ class Job:
             "n_outputs": n_outputs,
             "pixels": pixels,
         }
+        if self.train.maps:
+            spec["maps"] = True
         return Prepared(net, mean, std, spec).to(self.device)
 
     def layers(self) -> str | None:
@@ -127,6 +141,19 @@ class Job:
         if recipe.crop or x.shape[1:] != self.input_shape:
             x = random_crop(x, recipe.crop, self.input_shape[1:])  # type: ignore[arg-type]
         return random_flip(x) if recipe.flip else x
+
+    def augment_maps(self, x: Tensor, y: Tensor, recipe: Recipe) -> tuple[Tensor, Tensor]:
+        """Random scales, crops and flips of images and of their maps of labels alike."""
+        size = (self.input_shape[1], self.input_shape[2])
+        if recipe.scales:
+            x, y = random_scale_and_crop(x, y, recipe.scales, size)
+        elif recipe.crop or tuple(x.shape[2:]) != size:
+            where = windows(x, recipe.crop, size)
+            x, y = cut(x, recipe.crop, *where), cut(y.unsqueeze(1), recipe.crop, *where, VOID).squeeze(1)
+        if recipe.flip:
+            which = mirrored(x)
+            x, y = flip(x, which), flip(y.unsqueeze(1), which).squeeze(1)
+        return x, y
 
     def predict(self, network: nn.Module, objective: Objective, rows: Rows | None = None) -> Tensor:
         """Probabilities of the clean class for the training rows, or others: `(N, K)`, on the device."""

@@ -14,11 +14,11 @@ from noisegate.errors import InputError, UnknownNameError
 
 CHOICES = {
     "optimizer": ("sgd", "nesterov", "adam", "adamw", "lars"),
-    "schedule": ("constant", "step", "cosine"),
+    "schedule": ("constant", "step", "cosine", "poly"),
     "normalize": ("auto", "none"),
     "precision": ("fp32", "tf32", "bf16"),
     "keep": ("last", "best", "ema"),
-    "monitor": ("accuracy", "log_likelihood"),
+    "monitor": ("accuracy", "log_likelihood", "mean_iou"),
 }
 
 
@@ -39,11 +39,12 @@ class Recipe:
     decay_norm_and_bias : bool
         False leaves biases and the parameters of normalisation layers out of weight decay (and, with lars,
         out of the layer-wise rates).
-    schedule : {"constant", "step", "cosine"}
-        "step" multiplies the rate by `gamma` at each milestone; "cosine" falls to 0.
+    schedule : {"constant", "step", "cosine", "poly"}
+        "step" multiplies the rate by `gamma` at each milestone; "cosine" falls to 0; so does "poly", as
+        (1 - step / steps)^power.
     milestones : tuple of int
         In epochs, or in steps where the length is in steps.
-    gamma : float
+    gamma, power : float
     warmup : float
         Epochs (or steps) of linear warm-up from 0.
     clip_norm : float or None
@@ -54,6 +55,8 @@ class Recipe:
         Side of the crops where it is smaller than the images'; the centre is taken at prediction.
     flip : bool
         Random horizontal flips.
+    scales : tuple of float
+        Images with a label for every pixel are scaled by one of these, drawn anew, before they are cropped.
     normalize : {"auto", "none"}
         "auto" standardises by the training inputs: pixels per channel, vectors per feature. "none" only
         brings pixels to [0, 1].
@@ -61,7 +64,7 @@ class Recipe:
         Decay of an exponential moving average of the weights; 0: none.
     keep : {"last", "best", "ema"}
         Which weights a phase ends with; "best" is the epoch best by `monitor` on the noisy validation rows.
-    monitor : {"accuracy", "log_likelihood"}
+    monitor : {"accuracy", "log_likelihood", "mean_iou"}
         What early stopping and "best" look at, always on observed labels.
     patience : int or None
         Stop after this many epochs without gain on the noisy validation rows.
@@ -89,11 +92,13 @@ class Recipe:
     schedule: str = "constant"
     milestones: tuple[int, ...] = ()
     gamma: float = 0.1
+    power: float = 0.9
     warmup: float = 0.0
     clip_norm: float | None = None
     crop: int = 0
     crop_to: int | None = None
     flip: bool = False
+    scales: tuple[float, ...] = ()
     normalize: str = "auto"
     ema: float = 0.0
     keep: str = "last"
@@ -105,7 +110,7 @@ class Recipe:
         for field in dataclasses.fields(self):
             if isinstance(value := getattr(self, field.name), np.generic):
                 object.__setattr__(self, field.name, value.item())
-        for name in ("betas", "milestones"):
+        for name in ("betas", "milestones", "scales"):
             if not isinstance(getattr(self, name), tuple | list):
                 raise InputError(f"recipe: {name} must be a list of numbers, got {getattr(self, name)!r}")
             values = (v.item() if isinstance(v, np.generic) else v for v in getattr(self, name))
@@ -122,6 +127,8 @@ class Recipe:
                 raise InputError(f"recipe: {name} must be true or false, got {getattr(self, name)!r}")
         if len(self.betas) != 2 or not all(0 <= b < 1 for b in self.betas):
             raise InputError(f"recipe: betas must be two numbers in [0, 1), got {self.betas!r}")
+        if not all(_positive(scale) for scale in self.scales):
+            raise InputError(f"recipe: scales must be positive numbers, got {self.scales!r}")
         if (self.epochs is None) == (self.steps is None):
             raise InputError("recipe: give the length either in epochs or in steps (with epochs=None)")
         if self.schedule == "step" and not self.milestones:
@@ -150,8 +157,9 @@ class Recipe:
         return self.patience is not None or self.keep == "best"
 
     def to_dict(self) -> dict[str, Any]:
-        """All fields as plain data."""
+        """All fields as plain data; later ones only where they are used, so that stored runs keep their names."""
         values = dataclasses.asdict(self)
+        values = {name: v for name, v in values.items() if name not in _LATER or v != _LATER[name]}
         return {name: list(v) if isinstance(v, tuple) else v for name, v in values.items()}
 
     @classmethod
@@ -175,6 +183,8 @@ class Recipe:
             return (step + 1) / (warmup + 1)
         if self.schedule == "cosine":
             return 0.5 * (1 + math.cos(math.pi * (step - warmup) / max(1.0, total - warmup)))
+        if self.schedule == "poly":
+            return (1 - (step - warmup) / max(1.0, total - warmup)) ** self.power
         passed = sum(step >= milestone * unit for milestone in self.milestones)
         return self.gamma**passed if self.schedule == "step" else 1.0
 
@@ -204,6 +214,7 @@ _RANGES: dict[str, tuple[Callable[[float | None], bool], str]] = {
     "eps": (_positive, "a positive number"),
     "weight_decay": (_not_negative, "at least 0"),
     "gamma": (_positive, "a positive number"),
+    "power": (_positive, "a positive number"),
     "warmup": (_not_negative, "at least 0"),
     "clip_norm": (lambda v: v is None or _positive(v), "a positive number or None"),
     "crop": (lambda v: isinstance(v, int) and v >= 0, "a whole number of at least 0"),
@@ -213,13 +224,24 @@ _RANGES: dict[str, tuple[Callable[[float | None], bool], str]] = {
 }
 
 
-def auto_recipe(n_rows: int, input_shape: tuple[int, ...]) -> Recipe:
+#: Fields that came after runs were stored, with their defaults.
+_LATER: dict[str, Any] = {"power": 0.9, "scales": ()}
+#: Of random scaling in DeepLab's code.
+SCALES = (0.5, 0.75, 1.0, 1.25, 1.5, 1.75, 2.0)
+
+
+def auto_recipe(n_rows: int, input_shape: tuple[int, ...], maps: bool = False) -> Recipe:
     """A recipe that works without tuning: enough updates for the size of the data.
 
     Batches of a sixteenth of the rows or less: 8, 16, 32, 64 or 128; about 1,000 updates, in at least 20 epochs
     (30 for images) and at most 100; a cosine schedule. Adam for vectors and grey images; nesterov SGD with
     weight decay, crops and flips for colour images, its gradient clipped, without which Logistic-Normal diverges.
+    For maps of labels batches of 8, about 1,500 updates, SGD with the "poly" schedule, random scales and flips.
     """
+    if maps:
+        epochs = min(100, max(10, math.ceil(1500 / max(1, n_rows // 8))))
+        recipe = Recipe(epochs=epochs, batch_size=8, schedule="poly", scales=SCALES, flip=True)
+        return recipe.replace(optimizer="sgd", lr=0.05, weight_decay=1e-4, clip_norm=1.0)
     # Powers of two, so that two, four or eight processes take equal parts of the same batch.
     batch_size = max(8, 1 << min(7, (n_rows // 16).bit_length() - 1)) if n_rows >= 16 else 8
     steps_per_epoch = max(1, n_rows // batch_size)

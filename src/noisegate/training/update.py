@@ -97,8 +97,12 @@ class Step:
         rows = self.job.train
         torch.index_select(self.rates, 0, self.number.view(1), out=self.lr.view(1))
         inputs = rows.gather(index) if x is None else x.to(self.job.device, non_blocking=True)
-        augmented = self.job.augment(inputs, self.recipe)
-        batch = Batch(augmented, rows.y[index], index, rows.weight[index], self.epoch)
+        y = rows.y[index]
+        if rows.maps:
+            inputs, y = self.job.augment_maps(inputs, y, self.recipe)
+        else:
+            inputs = self.job.augment(inputs, self.recipe)
+        batch = Batch(inputs, y, index, rows.weight[index], self.epoch)
         for update, optimizer in zip(self.updates, self.optimizers, strict=True):
             optimizer.zero_grad()
             with self._autocast(), distributed.whole_batch(self.world):
