@@ -9,7 +9,7 @@ from cleanlab.count import compute_confident_joint
 from cleanlab.filter import find_label_issues
 
 from noisegate.noise import confident as counting
-from noisegate.noise.confident import blocks, confident_pairs, thresholds
+from noisegate.noise.confident import Confident, blocks
 from noisegate.quality import confident_learning, prune_by_noise_rate
 from noisegate.quality.confident import prune_counts
 
@@ -79,8 +79,8 @@ def test_missing_and_single_classes_and_labels_of_other_types(rule, dense, monke
 
 def test_counts_to_prune_are_those_of_the_calibrated_joint():
     p, y = noisy(4000, 12, 3.0)
-    threshold, observed = thresholds(p, y)
-    pairs, counts = prune_counts(*confident_pairs(p, y, threshold)[:2], observed)
+    counted = Confident(p, y)
+    pairs, counts = prune_counts(*counted.pairs()[:2], counted.observed)
     found = np.zeros((12, 12), dtype=int)
     found.flat[pairs] = counts
     joint = compute_confident_joint(y, p)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -77,101 +78,128 @@ def blocks(n: int, k: int) -> Iterator[slice]:
         yield slice(start, min(n, start + rows))
 
 
-def thresholds(p: Probs, y: npt.NDArray[np.integer[Any]]) -> tuple[npt.NDArray[np.float64], Ints]:
-    """Mean probability of each class over the rows labelled so (infinite where there are none), and their number.
+@dataclass(frozen=True, eq=False)
+class Counted:
+    """What confident counting finds in a block of rows or in all of them.
 
-    Checks the values of `p` on the way.
-    """
-    k = p.shape[1]
-    total, number = np.zeros(k), np.zeros(k, dtype=np.int64)
-    for block in blocks(*p.shape):
-        part, labels = p[block], y[block]
-        check_block(part, block.start)
-        own = part[np.arange(len(part)), labels]
-        total += np.bincount(labels, weights=own, minlength=k)
-        number += np.bincount(labels, minlength=k)
-    # A class nobody is labelled as gets a threshold nobody reaches; none lets a probability of 0 pass.
-    mean = np.where(number > 0, total / np.maximum(number, 1), np.inf)
-    return mean.clip(min=2 * SLACK), number
-
-
-def confident_class(p: Probs, threshold: npt.NDArray[np.float64]) -> tuple[Ints, Probs]:
-    """The clean class each row of a block counts into, -1 where it is confidently of none; and its maximum.
-
-    That is the one class whose threshold the row reaches, or its most probable class if it reaches
-    several. This is cleanlab's rule; the paper takes the most probable among the classes that are
-    reached. They differ only where the most probable class is not reached and two others are.
-    """
-    # The slack keeps rows at the threshold but for rounding, as when all probabilities are equal.
-    low = threshold - SLACK
-    if p.shape[1] <= FEW:
-        return _confident_class_of_few(p, low)
-    guess = p.argmax(axis=1)
-    top = p[np.arange(len(p)), guess]
-    # A row that reaches its most probable class counts into it, however many others it reaches.
-    rest = np.flatnonzero(top < low[guess])
-    if len(rest):
-        reached = p[rest] >= low
-        number = np.count_nonzero(reached, axis=1)
-        guess[rest] = np.where(number == 1, reached.argmax(axis=1), np.where(number > 1, guess[rest], -1))
-    return guess, top
-
-
-def _confident_class_of_few(p: Probs, low: npt.NDArray[np.float64]) -> tuple[Ints, Probs]:
-    """`confident_class` along the columns, since short rows are slow to reduce one by one."""
-    columns = np.ascontiguousarray(p.T)
-    reached = columns >= low[:, None]
-    number = np.add.reduce(reached, axis=0, dtype=np.int8)
-    # The sum of the numbers of the classes that are reached is the class where it is one.
-    guess = (np.arange(p.shape[1], dtype=np.float32) @ reached.astype(np.float32)).astype(np.int64)
-    several = np.flatnonzero(number > 1)
-    guess[several] = p[several].argmax(axis=1)
-    guess[number == 0] = -1
-    return guess, columns.max(axis=0)
-
-
-def contradicted(p: Probs, y: npt.NDArray[np.integer[Any]], top: Probs) -> npt.NDArray[np.bool_]:
-    """Whether the most probable class is not the given one, which gets a slack; `top` is the maximum."""
-    own = p[np.arange(len(p)), y] + p.dtype.type(SLACK)
-    found = own < top
-    tied = np.flatnonzero(own == top)
-    found[tied] = p[tied].argmax(axis=1) < y[tied]
-    return found
-
-
-def confident_pairs(
-    p: Probs, y: npt.NDArray[np.integer[Any]], threshold: npt.NDArray[np.float64]
-) -> tuple[Ints, Ints, npt.NDArray[np.bool_]]:
-    """Count rows as (observed, clean).
-
-    Returns
-    -------
-    pairs, counts : int64 arrays (P,)
-        Codes observed * K + clean in order, and how many rows; the diagonal counts at least one.
+    Attributes
+    ----------
+    guess : int64 array (N,)
+        The clean class each row counts into, -1 where it is confidently of none: the one class whose
+        threshold the row reaches, or its most probable class if it reaches several. This is
+        cleanlab's rule; the paper takes the most probable among the classes that are reached. They
+        differ only where the most probable class is not reached and two others are.
     against : bool array (N,)
-        The rows that are `contradicted`.
+        Whether the most probable class is not the given one, which gets a slack.
     """
-    k = p.shape[1]
-    diagonal = np.arange(k) * (k + 1)
-    against = np.empty(len(p), dtype=bool)
-    dense = np.zeros(k * k, dtype=np.int64) if k * k <= 4 * BLOCK else None
-    codes = []
-    for block in blocks(*p.shape):
-        part, given = p[block], y[block]
-        guess, top = confident_class(part, threshold)
-        against[block] = contradicted(part, given, top)
-        code = given.astype(np.int64) * k + guess
-        if guess.min() < 0:
-            code = code[guess >= 0]
+
+    guess: Ints
+    against: npt.NDArray[np.bool_]
+
+
+class Confident:
+    """Confident counting over all rows: thresholds first, then blocks of `Counted`.
+
+    The threshold of a class is its mean probability over the rows labelled so, infinite where there are
+    none. The values of `p` are checked on the way.
+
+    Attributes
+    ----------
+    observed : int64 array (K,)
+        How many rows carry each label.
+    threshold : float64 array (K,)
+    """
+
+    def __init__(self, p: Probs, y: npt.NDArray[np.integer[Any]]) -> None:
+        n, k = p.shape
+        self.p, self.y = p, y
+        total, self.observed = np.zeros(k), np.zeros(k, dtype=np.int64)
+        # Of wide rows the first look keeps what makes a second one needless for most of them.
+        self.wide = k > FEW
+        self._best = np.empty(n if self.wide else 0, dtype=np.int32)
+        self._top, self._own = (np.empty(n if self.wide else 0, dtype=p.dtype) for _ in range(2))
+        for block in blocks(n, k):
+            part, labels = p[block], y[block]
+            check_block(part, block.start)
+            rows = np.arange(len(part))
+            own = part[rows, labels]
+            total += np.bincount(labels, weights=own, minlength=k)
+            self.observed += np.bincount(labels, minlength=k)
+            if self.wide:
+                best = part.argmax(axis=1)
+                self._best[block], self._top[block], self._own[block] = best, part[rows, best], own
+        # A class nobody is labelled as gets a threshold nobody reaches; none lets a probability of 0 pass.
+        mean = np.where(self.observed > 0, total / np.maximum(self.observed, 1), np.inf)
+        self.threshold = mean.clip(min=2 * SLACK)
+        # The slack keeps rows at the threshold but for rounding, as when all probabilities are equal.
+        self._low = self.threshold - SLACK
+
+    def blocks(self) -> Iterator[tuple[slice, Counted]]:
+        """All rows, block by block."""
+        for block in blocks(*self.p.shape):
+            yield block, self._wide(block) if self.wide else self._few(block)
+
+    def _wide(self, block: slice) -> Counted:
+        guess, top, own = self._best[block].astype(np.int64), self._top[block], self._own[block]
+        against = self._against(block, own, top)
+        # A row that reaches its most probable class counts into it, however many others it reaches.
+        rest = np.flatnonzero(top < self._low[guess])
+        if len(rest):
+            reached = self.p[block][rest] >= self._low
+            number = np.count_nonzero(reached, axis=1)
+            guess[rest] = np.where(number == 1, reached.argmax(axis=1), np.where(number > 1, guess[rest], -1))
+        return Counted(guess, against)
+
+    def _few(self, block: slice) -> Counted:
+        """Along the columns, since short rows are slow to reduce one by one."""
+        part = self.p[block]
+        columns = np.ascontiguousarray(part.T)
+        reached = columns >= self._low[:, None]
+        number = np.add.reduce(reached, axis=0, dtype=np.int8)
+        # The sum of the numbers of the classes that are reached is the class where it is one.
+        guess = (np.arange(len(columns), dtype=np.float32) @ reached.astype(np.float32)).astype(np.int64)
+        several = np.flatnonzero(number > 1)
+        guess[several] = part[several].argmax(axis=1)
+        guess[number == 0] = -1
+        own = part[np.arange(len(part)), self.y[block]]
+        return Counted(guess, self._against(block, own, columns.max(axis=0)))
+
+    def _against(self, block: slice, own: Probs, top: Probs) -> npt.NDArray[np.bool_]:
+        own = own + own.dtype.type(SLACK)
+        against = own < top
+        tied = np.flatnonzero(own == top)
+        against[tied] = self.p[block][tied].argmax(axis=1) < self.y[block][tied]
+        return against
+
+    def pairs(self) -> tuple[Ints, Ints, npt.NDArray[np.bool_]]:
+        """Rows counted as (observed, clean).
+
+        Returns
+        -------
+        pairs, counts : int64 arrays (P,)
+            Codes observed * K + clean in order, and how many rows; the diagonal counts at least one.
+        against : bool array (N,)
+            As in `Counted`.
+        """
+        n, k = self.p.shape
+        diagonal = np.arange(k) * (k + 1)
+        against = np.empty(n, dtype=bool)
+        dense = np.zeros(k * k, dtype=np.int64) if k * k <= 4 * BLOCK else None
+        codes = []
+        for block, found in self.blocks():
+            against[block] = found.against
+            code = self.y[block].astype(np.int64) * k + found.guess
+            if found.guess.min() < 0:
+                code = code[found.guess >= 0]
+            if dense is not None:
+                dense += np.bincount(code, minlength=k * k)
+            else:
+                codes.append(code)
         if dense is not None:
-            dense += np.bincount(code, minlength=k * k)
-        else:
-            codes.append(code)
-    if dense is not None:
-        dense[diagonal] = dense[diagonal].clip(min=1)
-        pairs = np.flatnonzero(dense)
-        return pairs, dense[pairs], against
-    # One extra count of every diagonal pair makes them appear; it is taken back where there were others.
-    pairs, counts = np.unique(np.concatenate([*codes, diagonal]), return_counts=True)
-    counts[np.searchsorted(pairs, diagonal)] -= 1
-    return pairs, counts.clip(min=1), against
+            dense[diagonal] = dense[diagonal].clip(min=1)
+            pairs = np.flatnonzero(dense)
+            return pairs, dense[pairs], against
+        # One extra count of every diagonal pair makes them appear; it is taken back where there were others.
+        pairs, counts = np.unique(np.concatenate([*codes, diagonal]), return_counts=True)
+        counts[np.searchsorted(pairs, diagonal)] -= 1
+        return pairs, counts.clip(min=1), against

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from noisegate.errors import InputError, UnknownNameError
 from noisegate.noise.base import Matrix
-from noisegate.noise.confident import check_given, check_probs, confident_pairs, thresholds
+from noisegate.noise.confident import Confident, check_given, check_probs
 
 METHODS = ("anchor", "confident")
 
@@ -86,12 +86,12 @@ def confident_joint(probs: npt.ArrayLike, y: npt.ArrayLike) -> Matrix:
     p = check_probs(probs, values=False)
     labels = check_given(y, p)
     k = p.shape[1]
-    threshold, observed = thresholds(p, labels)
-    pairs, number, _ = confident_pairs(p, labels, threshold)
+    counted = Confident(p, labels)
+    pairs, number, _ = counted.pairs()
     counts = np.zeros(k * k)
     counts[pairs] = number
     counts = counts.reshape(k, k)
-    joint = counts / counts.sum(axis=1, keepdims=True) * observed[:, None]
+    joint = counts / counts.sum(axis=1, keepdims=True) * counted.observed[:, None]
     return joint / joint.sum()
 
 

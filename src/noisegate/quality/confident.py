@@ -10,19 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from noisegate.noise.confident import (
-    BLOCK,
-    SLACK,
-    Ints,
-    Probs,
-    blocks,
-    check_given,
-    check_probs,
-    confident_class,
-    confident_pairs,
-    contradicted,
-    thresholds,
-)
+from noisegate.noise.confident import BLOCK, SLACK, Confident, Ints, Probs, check_given, check_probs
 
 Mask = npt.NDArray[np.bool_]
 Labels = npt.NDArray[np.integer[Any]]
@@ -59,12 +47,9 @@ def confident_learning(probs: npt.ArrayLike, y: npt.ArrayLike) -> Mask:
     """
     p = check_probs(probs, values=False)
     labels = check_given(y, p)
-    threshold, _ = thresholds(p, labels)
     flags = np.empty(len(p), dtype=bool)
-    for block in blocks(*p.shape):
-        part, given = p[block], labels[block]
-        guess, top = confident_class(part, threshold)
-        flags[block] = contradicted(part, given, top) & (guess >= 0) & (guess != given)
+    for block, found in Confident(p, labels).blocks():
+        flags[block] = found.against & (found.guess >= 0) & (found.guess != labels[block])
     return flags
 
 
@@ -97,8 +82,10 @@ def prune_by_noise_rate(probs: npt.ArrayLike, y: npt.ArrayLike) -> Mask:
     p = check_probs(probs, values=False)
     labels = check_given(y, p)
     k = p.shape[1]
-    threshold, observed = thresholds(p, labels)
-    pairs, counts, candidates = confident_pairs(p, labels, threshold)
+    counted = Confident(p, labels)
+    observed = counted.observed
+    pairs, counts, candidates = counted.pairs()
+    del counted
     pairs, counts = prune_counts(pairs, counts, observed)
     flags = np.zeros(len(p), dtype=bool)
     rows = np.flatnonzero(candidates)
