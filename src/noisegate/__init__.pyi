@@ -12,6 +12,8 @@ from noisegate import studies as studies
 from noisegate import testing as testing
 from noisegate import training as training
 from noisegate._version import __version__ as __version__
+from noisegate.auditing.audit import audit as audit
+from noisegate.auditing.audit_report import AuditReport as AuditReport
 from noisegate.estimator import NoisyLabelClassifier as NoisyLabelClassifier
 from noisegate.fitted import Fitted as Fitted
 from noisegate.objectives.cross_entropy import CrossEntropy as CrossEntropy

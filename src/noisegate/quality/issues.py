@@ -41,6 +41,8 @@ class Judgement:
         Estimated share of wrong labels: the mean of `wrong`.
     transition : float64 array (K, K) or None
         Estimated P(given j | true i); None for more than 2,000 classes.
+    joint : float64 array (K, K) or None
+        Estimated numbers of rows with true class i and label j.
     precision : dict
         Expected precision of each point, NaN where nothing is flagged.
     f1 : float
@@ -55,6 +57,7 @@ class Judgement:
     is_sure: Mask
     noise_rate: float
     transition: Floats | None
+    joint: Floats | None
     precision: dict[str, float]
     f1: float
     model: posterior.NoiseModel
@@ -131,7 +134,7 @@ def judge(probs: npt.ArrayLike, y: npt.ArrayLike, *, seed: int = 0) -> Judgement
     n, k = p.shape
     if k < 2:
         raise InputError("labels of one class cannot be judged: probabilities need at least two columns")
-    predicted, confidence = _predictions(p)
+    predicted, confidence = predictions(p)
     rank = confidence_rank(predicted, confidence)
     rows = np.arange(n)
     if n > posterior.MOST_ROWS:
@@ -169,7 +172,8 @@ def _apply(model: posterior.NoiseModel, p: Probs, y: npt.NDArray[np.integer], ra
     precision = {name: _mean(wrong, flags) for name, flags in (("look", look), ("sure", sure))}
     return Judgement(
         wrong, suggested[pick, np.arange(n)], chance[pick, np.arange(n)], look, sure, float(wrong.mean()),
-        None if joint is None else _rows(joint.reshape(k, k)), precision, f1, model,
+        None if joint is None else _rows(joint.reshape(k, k)), None if joint is None else joint.reshape(k, k),
+        precision, f1, model,
     )  # fmt: skip
 
 
@@ -211,7 +215,7 @@ def confidence_rank(predicted: Ints, confidence: Floats) -> Floats:
     return rank
 
 
-def _predictions(p: Probs) -> tuple[Ints, Floats]:
+def predictions(p: Probs) -> tuple[Ints, Floats]:
     """The most probable class of each row and its probability; checks the values on the way."""
     predicted, confidence = np.empty(len(p), dtype=np.int64), np.empty(len(p))
     for block in blocks(*p.shape):

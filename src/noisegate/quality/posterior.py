@@ -20,6 +20,7 @@ meets a prior.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -61,6 +62,8 @@ class NoiseModel:
         What N[t, j] is for other pairs, divided by the marginal of j.
     marginal : array (K,)
         Shares of given labels.
+    spread : float
+        Standard deviation of log beta, as far as the labels and the prior leave it open.
     """
 
     beta: float
@@ -71,6 +74,7 @@ class NoiseModel:
     weights: Floats
     backoff: Floats
     marginal: Floats
+    spread: float = 0.0
 
     @property
     def n_classes(self) -> int:
@@ -113,70 +117,127 @@ def make_slots(probs: npt.NDArray[Any], y: Ints, rank: Floats) -> Slots:
 
 def posterior(model: NoiseModel, slots: Slots) -> tuple[Floats, Floats]:
     """P(true class | row, given label) for every slot, shape (N, S), and log P(given label | row)."""
-    return _posterior(model, slots, None)
+    noise = model.noise(slots.classes * model.n_classes + slots.classes[:, :1])
+    return _posterior(model, slots, _clean(model, slots), noise)
 
 
-def _posterior(model: NoiseModel, slots: Slots, noise: Floats | None) -> tuple[Floats, Floats]:
+def _clean(model: NoiseModel, slots: Slots) -> Floats:
+    """c in the slots, (N, S)."""
     logits = model.beta * slots.logs + model.bias[slots.classes]
     c = np.exp(logits - logits.max(axis=1, keepdims=True))
     c /= c.sum(axis=1, keepdims=True)
+    return c
+
+
+def _posterior(model: NoiseModel, slots: Slots, c: Floats, noise: Floats) -> tuple[Floats, Floats]:
     e = _sigmoid(model.rate[slots.classes] + model.slope * (slots.rank[:, None] - 0.5))
-    if noise is None:
-        noise = model.noise(slots.classes * model.n_classes + slots.classes[:, :1])
     joint = c * e * noise
     joint[:, 0] = c[:, 0] * (1.0 - e[:, 0])
     total = joint.sum(axis=1, keepdims=True).clip(min=1e-300)
     return joint / total, np.log(total[:, 0])
 
 
-def fit(slots: Slots, k: int) -> NoiseModel:
-    """Fit the model to rows; see the module for how beta is chosen."""
+def fit(slots: Slots, k: int, *, slope: bool = True) -> NoiseModel:
+    """Fit the model to rows; see the module for how beta is chosen. `slope=False` keeps the slope at 0."""
     counts = np.bincount(slots.classes[:, 0], minlength=k)
     marginal = (counts + 1.0) / (counts + 1.0).sum()
-    codes = slots.classes * k + slots.classes[:, :1]
-    pairs, where = np.unique(codes, return_inverse=True)
-    where = where.reshape(codes.shape)
+    pairs, where = _coded(slots, k)
     model = NoiseModel(
         float(np.exp(BETA_PRIOR[0])), np.zeros(k), np.full(k, -1.5), 0.0, pairs, marginal[pairs % k],
         np.ones(k), marginal,
     )  # fmt: skip
     found = []
-    model = _em(model, slots, where, 30)[0]
+    model = _em(model, slots, where, 30, slope)[0]
     start = int(np.abs(BETAS - model.beta).argmin())
     for path in (range(start, len(BETAS)), range(start - 1, -1, -1)):
         current = model
         for i in path:
-            current, score = _em(replace(current, beta=float(BETAS[i])), slots, where, 12)
+            current, score = _em(replace(current, beta=float(BETAS[i])), slots, where, 8, slope)
             found.append((np.log(BETAS[i]), score, current))
     logs, scores = (np.array([entry[i] for entry in found]) for i in (0, 1))
     n = len(slots.rank)
     weight = scores * min(1.0, EFFECTIVE_ROWS / n) - 0.5 * ((logs - BETA_PRIOR[0]) / BETA_PRIOR[1]) ** 2
     weight = np.exp(weight - weight.max())
-    beta = float(np.exp((weight * logs).sum() / weight.sum()))
-    nearest = found[int(np.abs(logs - np.log(beta)).argmin())][2]
-    return _em(replace(nearest, beta=beta), slots, where, 30)[0]
+    weight /= weight.sum()
+    mean = float(weight @ logs)
+    nearest = found[int(np.abs(logs - mean).argmin())][2]
+    spread = float(np.sqrt(weight @ (logs - mean) ** 2))
+    return _em(replace(nearest, beta=float(np.exp(mean)), spread=spread), slots, where, 20, slope)[0]
 
 
-def _em(model: NoiseModel, slots: Slots, where: Ints, steps: int) -> tuple[NoiseModel, float]:
+def resampled(
+    model: NoiseModel, slots: Slots, draws: int, rng: np.random.Generator
+) -> Iterator[tuple[NoiseModel, Slots]]:
+    """Bootstrap: the model fitted again to resampled rows, at another beta each time, and these rows."""
+    _, where = _coded(slots, model.n_classes, model.pairs)
+    n = len(slots.rank)
+    for _ in range(draws):
+        rows = rng.integers(n, size=n)
+        mine = Slots(slots.classes[rows], slots.logs[rows], slots.rank[rows])
+        start = replace(model, beta=float(model.beta * np.exp(model.spread * rng.normal())))
+        yield _em(start, mine, where[rows], 10)[0], mine
+
+
+def refitted(model: NoiseModel, slots: Slots, beta: float) -> NoiseModel:
+    """The model without a slope at another beta."""
+    _, where = _coded(slots, model.n_classes, model.pairs)
+    return _em(replace(model, beta=beta, slope=0.0), slots, where, 20, False)[0]
+
+
+def _coded(slots: Slots, k: int, known: Ints | None = None) -> tuple[Ints, Ints]:
+    """Codes t * K + j of the pairs in the slots, and where each slot's stands among them."""
+    codes = slots.classes * k + slots.classes[:, :1]
+    pairs = np.unique(codes) if known is None else known
+    return pairs, np.searchsorted(pairs, codes).clip(max=len(pairs) - 1)
+
+
+def scores(model: NoiseModel, slots: Slots) -> Floats:
+    """Each row's score (N, 2) for noise that depends on more than the true class; 0 on average if it does not.
+
+    First, whether labels of unsure rows are wrong more often; second, whether wrong labels name the classes
+    that p says. Both are centred within true classes, so that what a class's own rate and confusions
+    explain does not count.
+    """
+    post, _ = posterior(model, slots)
+    classes, k = slots.classes, model.n_classes
+    e = _sigmoid(model.rate[classes])
+    wrong = post.copy()
+    wrong[:, 0] = 0.0
+    rank = np.broadcast_to(slots.rank[:, None], post.shape)
+    weight = post * e * (1.0 - e)
+    mean = _sums(classes, weight * rank, k) / _sums(classes, weight, k).clip(min=1e-12)
+    rate = ((wrong - post * e) * (rank - mean[classes])).sum(axis=1)
+    # The class a wrong label names, by the log of what p gives it, against its mean under N of the true class.
+    at = np.arange(len(classes))
+    true = wrong.argmax(axis=1)
+    chance = model.noise(classes[at, true][:, None] * k + classes)
+    chance[at, true] = 0.0
+    expected = (chance * slots.logs).sum(axis=1) / chance.sum(axis=1).clip(min=1e-12)
+    towards = wrong[at, true] * (slots.logs[:, 0] - expected)
+    return np.stack([rate, towards], axis=1)
+
+
+def _em(
+    model: NoiseModel, slots: Slots, where: Ints, steps: int, slope: bool = True
+) -> tuple[NoiseModel, float]:
     """EM steps at a fixed beta; the model and its penalised log-likelihood."""
     k = model.n_classes
     bins = np.minimum((slots.rank * _BINS).astype(np.int64), _BINS - 1)
     cell = slots.classes * _BINS + bins[:, None]
-    centre = np.bincount(bins, weights=slots.rank, minlength=_BINS) / np.bincount(bins, minlength=_BINS).clip(
-        1
-    )
+    sizes = np.bincount(bins, minlength=_BINS).clip(min=1)
+    centre = np.bincount(bins, weights=slots.rank, minlength=_BINS) / sizes - 0.5
     likelihood = -np.inf
     for _ in range(steps):
-        noise = model.weights[where]
-        post, logs = _posterior(model, slots, noise)
+        c = _clean(model, slots)
+        post, logs = _posterior(model, slots, c, model.weights[where])
         likelihood = float(logs.sum())
         wrong = post.copy()
         wrong[:, 0] = 0.0
         mass, bad = (_sums(cell, values, k * _BINS).reshape(k, _BINS) for values in (post, wrong))
-        rate, slope = _rates(model.rate, model.slope, mass, bad, centre - 0.5)
+        rate, tilt = _rates(model.rate, model.slope, mass, bad, centre, slope)
         weights, backoff = _pairs(model, where, wrong, bad.sum(axis=1))
-        model = replace(model, rate=rate, slope=slope, weights=weights, backoff=backoff)
-        model = replace(model, bias=_biases(model, slots, mass.sum(axis=1)))
+        bias = _biases(model, _sums(slots.classes, c, k), mass.sum(axis=1))
+        model = replace(model, rate=rate, slope=tilt, weights=weights, backoff=backoff, bias=bias)
     penalty = 0.5 * (model.bias**2).sum() + 0.5 * (model.slope / 2) ** 2
     penalty += 0.5 * ((model.rate - model.rate.mean()) ** 2).sum()
     return model, likelihood - float(penalty)
@@ -194,23 +255,23 @@ def _pairs(model: NoiseModel, where: Ints, wrong: Floats, out: Floats) -> tuple[
     return weights, backoff
 
 
-def _biases(model: NoiseModel, slots: Slots, mass: Floats) -> Floats:
-    """One step of iterative scaling: class shares under c towards those of the posterior."""
-    logits = model.beta * slots.logs + model.bias[slots.classes]
-    c = np.exp(logits - logits.max(axis=1, keepdims=True))
-    c /= c.sum(axis=1, keepdims=True)
-    now = _sums(slots.classes, c, model.n_classes)
+def _biases(model: NoiseModel, now: Floats, mass: Floats) -> Floats:
+    """One step of iterative scaling: class shares `now` under c towards those of the posterior."""
     step = np.log((mass + 1.0) / (now + 1.0)) - model.bias / (mass + 1.0)
     return model.bias + step.clip(-1.0, 1.0)
 
 
-def _rates(rate: Floats, slope: float, mass: Floats, bad: Floats, centre: Floats) -> tuple[Floats, float]:
+def _rates(
+    rate: Floats, slope: float, mass: Floats, bad: Floats, centre: Floats, tilted: bool
+) -> tuple[Floats, float]:
     """Newton steps of a logistic regression of wrongness on the rank, with priors on rates and slope."""
     for _ in range(2):
         e = _sigmoid(rate[:, None] + slope * centre[None, :])
         information = mass * e * (1.0 - e)
         gradient = (bad - mass * e).sum(axis=1) - (rate - rate.mean())
         rate = (rate + (gradient / (information.sum(axis=1) + 1.0)).clip(-1.0, 1.0)).clip(-12.0, 6.0)
+        if not tilted:
+            continue
         e = _sigmoid(rate[:, None] + slope * centre[None, :])
         pull = ((bad - mass * e) * centre).sum() - slope / 4.0
         curvature = (mass * e * (1.0 - e) * centre**2).sum() + 0.25

@@ -1,0 +1,194 @@
+"""The audit: from data to which labels are wrong, what kind of noise it is, and how sure that is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from noisegate import data as datasets
+from noisegate.auditing import nearness, stored
+from noisegate.auditing.audit_report import AuditReport
+from noisegate.auditing.cleaning import Cleaning, clean_and_compare
+from noisegate.auditing.crossfit import CrossFit, Fitting, Where, cross_fit, last_layer
+from noisegate.auditing.findings import findings
+from noisegate.data.dataset import Dataset
+from noisegate.errors import InputError, UnknownNameError
+from noisegate.quality import Judgement, judge
+from noisegate.training.recipe import Recipe
+
+DETECTORS = ("cross-fitted", "neighbours")
+#: Rows that neighbours are looked up for, the worst first: of more the look itself would take too long.
+MOST_NEIGHBOURS = 5000
+#: Rows of data from memory that are kept with an audit, so that it can show them.
+MOST_INPUTS = 10_000
+
+
+def audit(
+    X: Any,
+    y: npt.ArrayLike | None = None,
+    *,
+    method: Any = "auto",
+    folds: int = 5,
+    network: Any = "auto",
+    recipe: Recipe | Mapping[str, Any] | None = None,
+    seed: int = 0,
+    device: str = "auto",
+    detector: str = "cross-fitted",
+    clean: str | None = None,
+    neighbours: int = 5,
+    folder: str | Path | None = None,
+    engine: str = "local",
+    workers: int = 1,
+    address: str | None = None,
+    source: Mapping[str, Any] | None = None,
+    ids: list[str] | None = None,
+) -> AuditReport:
+    """Find out which labels are wrong, and what kind of noise it is.
+
+    Parameters
+    ----------
+    X : array (N, d) or (N, C, H, W), data frame, or Dataset
+    y : array (N,), default=None
+        Given labels of any kind; None where X is a Dataset.
+    method : str or Method, default="auto"
+        What is cross-fitted.
+    folds : int, default=5
+    network, recipe, device
+        As in `noisegate.train`.
+    seed : int, default=0
+    detector : {"cross-fitted", "neighbours"}, default="cross-fitted"
+        neighbours: the vote of the rows nearest to each row; nothing is trained.
+    clean : {"drop", "relabel", "weight"}, default=None
+        Train again on cleaned labels, and say what that changes out of fold and, where the Dataset has
+        test rows, on them.
+    neighbours : int, default=5
+        How many nearest rows are kept of each flagged row.
+    folder : path, default=None
+        Finished folds and checkpoints; the same call after a kill goes on where it stopped.
+    engine : {"local", "ray"}, default="local"
+    workers : int, default=1
+        Folds that are trained at a time. More than one, and Ray, give each fold a process.
+    address : str, default=None
+        Of a Ray cluster.
+    source : mapping, default=None
+        Where the data lie (`noisegate.auditing.stored.source_of`), so that review and apply find them.
+    ids : list of str, default=None
+        Names of the rows.
+
+    Returns
+    -------
+    AuditReport
+
+    Examples
+    --------
+    >>> import noisegate as ng
+    >>> data = ng.data.load("moons").corrupt(ng.noise.Symmetric(0.3), seed=0)
+    >>> report = ng.audit(data.train.x, data.train.y, detector="neighbours")
+    >>> found = report.issues[report.issues.is_label_issue]
+    >>> bool(data.train.wrong[found.row].mean() > 0.7)
+    True
+    """
+    if detector not in DETECTORS:
+        raise UnknownNameError("detector", detector, DETECTORS)
+    dataset = as_dataset(X, y)
+    place = Where(None if folder is None else Path(folder), engine, workers, address)
+    fitting = Fitting(method, network, recipe, seed, device)
+    fit = probabilities(dataset, fitting, folds, place, detector)
+    found = judge(fit.probs, dataset.train.y, seed=seed)
+    content, near = findings(dataset, fit, found, neighbours=neighbours, most=MOST_NEIGHBOURS, seed=seed)
+    if clean is not None:
+        content["cleaning"] = clean_and_compare(dataset, fitting, folds, place, fit, found, Cleaning(clean))
+    content["settings"] = fitting.described() | {"folds": folds, "detector": detector, "clean": clean}
+    content["source"] = dict(source or stored.source_of("memory", None, len(dataset.train)))
+    content |= {
+        "audit_id": stored.new_audit_id(),
+        "task": "classification",
+        "classes": list(dataset.classes),
+        "label_values": [v.item() if isinstance(v, np.generic) else v for v in dataset.label_values],
+    }
+    rows = ranked(found, dataset.train.y, ids)
+    kept = dataset.train.x if source is None and isinstance(dataset.train.x, np.ndarray) else None
+    frame = X if source is None and isinstance(X, pd.DataFrame) else None
+    return AuditReport(stored.StoredAudit(content, rows, fit.probs, near), kept if frame is None else frame)
+
+
+def as_dataset(X: Any, y: npt.ArrayLike | None) -> Dataset:
+    """Data as they were handed over, as a Dataset; its clean labels are left out of all but the report."""
+    if isinstance(X, Dataset):
+        if y is not None:
+            raise InputError("a Dataset has its own labels: leave y out")
+        if X.validation is None:
+            return X
+        raise InputError("audit a Dataset before hold_out(): its validation rows would not be looked at")
+    if y is None:
+        raise InputError("audit(X, y) needs the given labels y, or a Dataset alone")
+    if isinstance(X, pd.DataFrame):
+        label = "label"
+        while label in X.columns:
+            label += "_"
+        labels = np.asarray(y)
+        if len(labels) != len(X):
+            raise InputError(f"{len(X)} rows but {len(labels)} labels")
+        return datasets.load(X.reset_index(drop=True).assign(**{label: labels}), label=label)
+    return datasets.load((X, y))
+
+
+def probabilities(
+    data: Dataset, fitting: Fitting, folds: int, where: Where, detector: str = "cross-fitted"
+) -> CrossFit:
+    """Out-of-sample probabilities of every row, by the detector."""
+    y = data.train.y
+    if detector == "neighbours":
+        if not isinstance(data.train.x, np.ndarray):
+            raise InputError("neighbours are looked up in arrays; turn these inputs into vectors first")
+        features = nearness.normalised(data.train.x)
+        return CrossFit(nearness.vote(features, y, data.n_classes), features)
+    if fitting.method == "auto" and where.engine == "local" and where.workers == 1:
+        found = _auto(data, fitting, folds, where)
+        if found is not None:
+            return found
+    return cross_fit(data, fitting, folds, where, embed=True)
+
+
+def _auto(data: Dataset, fitting: Fitting, folds: int, where: Where) -> CrossFit | None:
+    """One fit of `auto`, which cross-fits by itself; None if it has no held-out probabilities."""
+    from noisegate import methods
+    from noisegate.runs.train import train
+
+    method = methods.get("auto", folds=folds)
+    checkpoint = None if where.folder is None else where.folder / "auto"
+    fitted = train(
+        replace(data, test=None), method, fitting.network, fitting.recipe, fitting.seed, fitting.device,
+        folder=checkpoint, evaluate_every=0, evidence=(),
+    )  # fmt: skip
+    probs = fitted.extras.get("probs")
+    if probs is None or len(probs) != len(data.train):
+        return None
+    return CrossFit(np.asarray(probs, dtype=np.float64), last_layer(fitted, data.train.x))
+
+
+def ranked(found: Judgement, y: npt.NDArray[np.int64], ids: list[str] | None) -> pd.DataFrame:
+    """The rows of `stored.COLUMNS`, worst first."""
+    n = len(y)
+    if ids is not None and len(ids) != n:
+        raise InputError(f"{n} rows but {len(ids)} ids")
+    frame = pd.DataFrame(
+        {
+            "row": np.arange(n),
+            "id": ids if ids is not None else np.arange(n).astype(str),
+            "given_label": y.astype(np.int32),
+            "suggested_label": found.suggested.astype(np.int32),
+            "suggested_probability": found.suggested_probability.astype(np.float32),
+            "quality": (1.0 - found.wrong).astype(np.float32),
+            "p_wrong": found.wrong.astype(np.float32),
+            "is_label_issue": found.is_label_issue,
+            "is_sure": found.is_sure,
+        }
+    )
+    return frame.iloc[np.argsort(-found.wrong, kind="stable")].reset_index(drop=True)

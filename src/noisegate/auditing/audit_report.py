@@ -1,0 +1,251 @@
+"""What an audit found, as an object: tables and numbers to work with, saved as an audit folder."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from noisegate._io.files import atomic
+from noisegate.auditing import stored
+from noisegate.auditing.stored import StoredAudit
+
+#: Rows of inputs from memory that are saved with an audit, the worst first.
+MOST_INPUTS = 10_000
+
+
+class Estimate(float):
+    """A number with its 95 % interval: `value`, or the object itself; `low`, `high`.
+
+    >>> rate = Estimate(0.2, 0.1, 0.3)
+    >>> rate + 1, rate
+    (1.2, 0.2 (0.1 to 0.3))
+    """
+
+    low: float
+    high: float
+
+    def __new__(cls, value: float | None, low: float | None = None, high: float | None = None) -> Estimate:
+        number = super().__new__(cls, np.nan if value is None else value)
+        number.low = np.nan if low is None else low
+        number.high = np.nan if high is None else high
+        return number
+
+    def __repr__(self) -> str:
+        return f"{float(self):.3g} ({self.low:.3g} to {self.high:.3g})"
+
+
+class AuditReport:
+    """What `noisegate.audit` found.
+
+    Parameters
+    ----------
+    audit : StoredAudit
+        The content of an audit folder.
+    inputs : array (N, ...) or data frame, default=None
+        The audited inputs, where they came from memory: the worst are saved with the report.
+    """
+
+    def __init__(self, audit: StoredAudit, inputs: Any = None) -> None:
+        self.audit, self._inputs = audit, inputs
+
+    # -- rows --------------------------------------------------------------------------------------
+
+    @property
+    def issues(self) -> pd.DataFrame:
+        """One line per row of the data, worst first.
+
+        row, id, given_label, suggested_label (as in the data), suggested_probability, quality in [0, 1],
+        p_wrong, is_label_issue (worth a look), is_sure (at least 95 % of these are expected to be wrong).
+        """
+        rows = self.audit.rows[list(stored.COLUMNS)].copy()
+        values = pd.Series(self.audit.label_values)
+        for name in ("given_label", "suggested_label"):
+            rows[name] = values.to_numpy()[rows[name].to_numpy()]
+        return rows
+
+    @property
+    def quality(self) -> npt.NDArray[np.float64]:
+        """Probability that each row's label is right, (N,), in the order of the data."""
+        return self._in_order("quality").astype(np.float64)
+
+    @property
+    def probs(self) -> npt.NDArray[Any] | None:
+        """Out-of-fold probabilities (N, K), in the order of the data."""
+        return self.audit.probs
+
+    def _in_order(self, name: str) -> npt.NDArray[Any]:
+        column = self.audit.rows[name].to_numpy()
+        values = np.empty_like(column)
+        values[self.audit.rows["row"].to_numpy()] = column
+        return values
+
+    def why(self, row: int) -> pd.DataFrame:
+        """The rows nearest to a flagged row in the network's last layer: row, label, similarity, agrees.
+
+        Empty for rows of which no neighbours are known.
+        """
+        near = [] if self.audit.neighbours is None else self.audit.neighbours.of(row)
+        given = self._in_order("given_label")
+        values = self.audit.label_values
+        return pd.DataFrame(
+            {
+                "row": [r for r, _ in near],
+                "label": [values[given[r]] for r, _ in near],
+                "similarity": [s for _, s in near],
+                "agrees": [bool(given[r] == given[row]) for r, _ in near],
+            }
+        )
+
+    # -- the data set ------------------------------------------------------------------------------
+
+    @property
+    def info(self) -> Mapping[str, Any]:
+        """All that is known of the whole data set, as plain data: the content of audit.json."""
+        return self.audit.info
+
+    @property
+    def classes(self) -> list[str]:
+        """Names of the classes."""
+        return self.audit.classes
+
+    @property
+    def noise_rate(self) -> Estimate:
+        """The share of wrong labels, a float with `low` and `high`."""
+        return _estimate(self.info.get("noise_rate"))
+
+    @property
+    def errors(self) -> Estimate:
+        """The number of wrong labels."""
+        return _estimate(self.info.get("errors"))
+
+    @property
+    def precision(self) -> dict[str, Estimate]:
+        """The share of wrong labels to expect among the rows flagged "look" and "sure"."""
+        return {name: _estimate(entry) for name, entry in (self.info.get("precision") or {}).items()}
+
+    @property
+    def transition(self) -> npt.NDArray[np.float64] | None:
+        """P(given j | true i), (K, K)."""
+        return self._matrix("value")
+
+    @property
+    def transition_interval(self) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]] | None:
+        """The ends of the 95 % interval of each entry of `transition`."""
+        low, high = self._matrix("low"), self._matrix("high")
+        return None if low is None or high is None else (low, high)
+
+    def _matrix(self, name: str) -> npt.NDArray[np.float64] | None:
+        matrices = self.info.get("transition")
+        return None if matrices is None else np.asarray(matrices[name], dtype=np.float64)
+
+    @property
+    def confused(self) -> pd.DataFrame:
+        """Pairs of classes by the number of rows of `true` that carry the label `given`, most first."""
+        frame = pd.DataFrame(self.info.get("confused") or [], columns=["true", "given", "count", "share"])
+        values = self.audit.label_values
+        return frame.assign(**{c: [values[code] for code in frame[c]] for c in ("true", "given")})
+
+    @property
+    def curve(self) -> pd.DataFrame:
+        """Errors found after looking at the first n rows: looked, found, low, high."""
+        return pd.DataFrame(self.info.get("curve") or {"looked": [], "found": []})
+
+    @property
+    def instance_dependence(self) -> Mapping[str, Any] | None:
+        """Whether noise depends on the input: p_value, statistic, method, conclusion."""
+        return self.info.get("instance_dependence")
+
+    @property
+    def duplicates(self) -> Sequence[Mapping[str, Any]]:
+        """Groups of near duplicates with different labels: rows, labels."""
+        values = self.audit.label_values
+        groups = self.info.get("duplicates") or []
+        return [
+            {"rows": group["rows"], "labels": [values[code] for code in group["labels"]]} for group in groups
+        ]
+
+    @property
+    def cleaning(self) -> Mapping[str, Any] | None:
+        """What training on cleaned labels changes, where it was asked for."""
+        return self.info.get("cleaning")
+
+    # -- in words, files ---------------------------------------------------------------------------
+
+    def summary(self) -> str:
+        """The main findings in a few plain sentences."""
+        n, look, sure = len(self.audit), self.precision["look"], self.precision["sure"]
+        rate, errors = self.noise_rate, self.errors
+        counts = {name: int(self.audit.rows[c].sum()) for name, c in _FLAGS.items()}
+        lines = [
+            f"About {errors:,.0f} of {n:,} labels are wrong ({rate:.1%}; 95 % interval {rate.low:.1%} to "
+            f"{rate.high:.1%}).",
+            f"{counts['look']:,} labels are worth a look; about {look:.0%} of them should turn out wrong."
+            if counts["look"]
+            else "No label is worth a look.",
+        ]
+        if counts["sure"]:
+            lines.append(f"{counts['sure']:,} labels are almost surely wrong ({sure:.0%} expected).")
+        pairs = self.confused.head(3)
+        if len(pairs):
+            some = ", ".join(
+                f"{p.true} labelled {p.given} ({p.count:.0f})" for p in pairs.itertuples(index=False)
+            )
+            lines.append(f"Most frequent: {some}.")
+        if self.instance_dependence:
+            lines.append(
+                f"{self.instance_dependence['conclusion']} (p = {self.instance_dependence['p_value']:.2g})"
+            )
+        return "\n".join([*lines, *(self.info.get("notes") or [])])
+
+    def __repr__(self) -> str:
+        return f"<AuditReport of {len(self.audit):,} rows: noise rate {self.noise_rate!r}>"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything but the probabilities, as plain data."""
+        rows = self.issues.to_dict(orient="list")
+        content: dict[str, Any] = json.loads(json.dumps({**self.info, "issues": rows}, default=_plain))
+        return content
+
+    def save(self, folder: str | Path) -> Path:
+        """Write the audit folder, which `noisegate review` and `noisegate apply` read."""
+        path = stored.write(folder, self.audit)
+        if self._inputs is not None:
+            _write_inputs(path, self._inputs, self.audit.rows["row"].to_numpy()[:MOST_INPUTS])
+        return path
+
+    @classmethod
+    def load(cls, folder: str | Path) -> AuditReport:
+        """Read an audit folder."""
+        return cls(stored.read(folder))
+
+
+_FLAGS = {"look": "is_label_issue", "sure": "is_sure"}
+
+
+def _estimate(entry: Mapping[str, Any] | None) -> Estimate:
+    entry = entry or {}
+    return Estimate(entry.get("value"), entry.get("low"), entry.get("high"))
+
+
+def _plain(value: Any) -> Any:
+    return value.tolist() if isinstance(value, np.ndarray | np.generic) else str(value)
+
+
+def _write_inputs(folder: Path, inputs: Any, worst: npt.NDArray[np.int64]) -> None:
+    """The worst rows of data from memory, so that report and review page can show them."""
+    rows = np.sort(worst)
+    if isinstance(inputs, pd.DataFrame):
+        frame = inputs.iloc[rows].reset_index(drop=True)
+        if len(frame) < len(inputs):
+            frame = frame.assign(row=rows)
+        with atomic(folder / "inputs.parquet") as file:
+            frame.to_parquet(file, index=False)
+        return
+    with atomic(folder / "inputs.npz") as file:
+        np.savez_compressed(file, x=inputs[rows], rows=rows)

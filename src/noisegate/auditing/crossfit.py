@@ -1,0 +1,306 @@
+"""Out-of-fold probabilities of any method: each fold is a run of its own, that is stored and can travel."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, replace
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from noisegate._io.files import atomic, read_json, write_json
+from noisegate._io.lock import locked
+from noisegate.data.arrays import read_npz
+from noisegate.data.dataset import Dataset, Inputs, Split
+from noisegate.errors import InputError, OtherRunError, UnknownNameError
+from noisegate.fitted import Fitted
+from noisegate.runs.identity import hashed, input_hash
+from noisegate.training.recipe import Recipe
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+
+ENGINES = ("local", "ray")
+
+
+@dataclass(frozen=True)
+class Fitting:
+    """How the networks of an audit are trained: the arguments of `noisegate.train` of the same names."""
+
+    method: Any = "auto"
+    network: Any = "auto"
+    recipe: Recipe | Mapping[str, Any] | None = None
+    seed: int = 0
+    device: str = "auto"
+
+    def described(self) -> dict[str, Any]:
+        """Plain data, for identity and record."""
+        method = self.method if isinstance(self.method, str) else repr(self.method)
+        network = self.network if isinstance(self.network, str) else repr(self.network)
+        recipe = self.recipe.to_dict() if isinstance(self.recipe, Recipe) else self.recipe
+        return {"method": method, "network": network, "recipe": recipe, "seed": self.seed}
+
+
+@dataclass(frozen=True)
+class Fold:
+    """One fold: what is trained on, what is predicted, where the checkpoints go. Can travel to another process."""
+
+    train: Dataset
+    held: Any
+    weight: Floats | None
+    fitting: Fitting
+    folder: Path | None
+    embed: bool = False
+
+    def run(self) -> dict[str, Any]:
+        """Train, and predict the rows that were held out; with `embed` also the last layer's features of all."""
+        from noisegate.runs.train import train
+
+        fitted = train(
+            self.train,
+            self.fitting.method,
+            self.fitting.network,
+            self.fitting.recipe,
+            self.fitting.seed,
+            self.fitting.device,
+            sample_weight=self.weight,
+            folder=self.folder,
+            evaluate_every=0,
+            evidence=(),
+        )
+        found: dict[str, Any] = {"probs": fitted.predict_proba(self.held)}
+        if self.embed:
+            features, held = (last_layer(fitted, x) for x in (self.train.train.x, self.held))
+            if features is not None and held is not None:
+                found |= {"features": features, "held_features": held}
+        return found
+
+
+def last_layer(fitted: Fitted, x: Inputs) -> npt.NDArray[np.float32] | None:
+    """What goes into the last linear layer of a network, (N, d); None where there is no such layer."""
+    import torch
+    from torch import nn
+
+    from noisegate.data.loader import Rows
+
+    seen: list[Any] = []
+    width = fitted.objective.n_outputs
+
+    def keep(module: nn.Module, inputs: tuple[Any, ...]) -> None:
+        seen[:] = [inputs[0]]
+
+    layers = [m for m in fitted.network.modules() if isinstance(m, nn.Linear) and m.out_features == width]
+    hooks = [layer.register_forward_pre_hook(keep) for layer in layers]
+    device = next((p.device for p in fitted.network.parameters()), torch.device("cpu"))
+    parts = []
+    fitted.network.eval()
+    try:
+        with torch.no_grad():
+            for batch in Rows(x, None, device).inputs(512):
+                fitted.network(batch)
+                if not seen or len(seen[0]) != len(batch):
+                    return None
+                parts.append(seen[0].flatten(1).float().cpu().numpy())
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return np.concatenate(parts)
+
+
+@dataclass(frozen=True)
+class Where:
+    """Where folds are trained.
+
+    Attributes
+    ----------
+    folder : Path or None
+        Finished folds and checkpoints go there; the same call after a kill goes on where it stopped.
+    engine : {"local", "ray"}
+    workers : int
+        Folds at a time; 1 trains them here, one after the other.
+    address : str or None
+        Of a Ray cluster.
+    """
+
+    folder: Path | None = None
+    engine: str = "local"
+    workers: int = 1
+    address: str | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Labels:
+    """What a fold is trained on, where that differs from the data: other labels, rows left out, weights."""
+
+    y: Ints
+    keep: npt.NDArray[np.bool_] | None = None
+    weight: Floats | None = None
+
+
+def deal(y: npt.ArrayLike, folds: int, seed: int) -> Ints:
+    """A fold 0..folds-1 for every row, at random; every class is spread evenly.
+
+    >>> np.bincount(deal([0] * 6 + [1] * 4, 2, seed=0)).tolist()
+    [5, 5]
+    """
+    labels = np.asarray(y)
+    order = np.random.default_rng([seed, 0xF01D]).permutation(len(labels))
+    by_class = order[np.argsort(labels[order], kind="stable")]
+    fold = np.empty(len(labels), dtype=np.int64)
+    fold[by_class] = np.arange(len(labels)) % folds
+    return fold
+
+
+@dataclass(frozen=True, eq=False)
+class CrossFit:
+    """Out-of-fold probabilities (N, K), and the last layer's features (N, d) of the first fold's network."""
+
+    probs: Floats
+    features: npt.NDArray[np.float32] | None = None
+
+
+def cross_fit(
+    data: Dataset,
+    fitting: Fitting,
+    folds: int,
+    where: Where,
+    *,
+    labels: Labels | None = None,
+    embed: bool = False,
+    name: str = "folds",
+) -> CrossFit:
+    """Probabilities of every training row from networks that were not trained on it.
+
+    Parameters
+    ----------
+    data : Dataset
+        Its clean labels, validation and test rows take no part.
+    fitting : Fitting
+    folds : int
+        At least 2, at most the number of rows.
+    where : Where
+    labels : Labels, default=None
+        Train on other labels or fewer rows than the data's; folds stay the same.
+    embed : bool, default=False
+        Whether features are wanted.
+    name : str, default="folds"
+        Of the sub-folder.
+    """
+    n = len(data.train)
+    if not isinstance(folds, int) or folds < 2:
+        raise InputError(f"folds must be a whole number of at least 2, got {folds!r}")
+    if where.engine not in ENGINES:
+        raise UnknownNameError("engine", where.engine, ENGINES)
+    folds = min(folds, n)
+    fold = deal(data.train.y, folds, fitting.seed)
+    used = labels or Labels(data.train.y)
+    folder = None if where.folder is None else where.folder / name
+    found: dict[int, dict[str, Any]] = {}
+    with _identified(folder, data, used, fitting, folds):
+        tasks = {}
+        for number in range(folds):
+            stored = None if folder is None else folder / f"fold-{number + 1}.npz"
+            if stored is not None and stored.exists():
+                found[number] = read_npz(stored)
+            else:
+                tasks[number] = _fold(data, used, fold, number, fitting, folder, embed and number == 0)
+        for number, result in _done(tasks, where):
+            found[number] = result
+            if folder is not None:
+                with atomic(folder / f"fold-{number + 1}.npz") as file:
+                    np.savez(file, **result)
+    probs = np.empty((n, data.n_classes))
+    for number, result in found.items():
+        probs[fold == number] = result["probs"]
+    features = None
+    if "features" in found[0] and labels is None:
+        held = fold == 0
+        features = np.empty((n, found[0]["features"].shape[1]), dtype=np.float32)
+        features[~held], features[held] = found[0]["features"], found[0]["held_features"]
+    return CrossFit(probs, features)
+
+
+def _fold(
+    data: Dataset,
+    labels: Labels,
+    fold: Ints,
+    number: int,
+    fitting: Fitting,
+    folder: Path | None,
+    embed: bool,
+) -> Fold:
+    rows = fold != number
+    if labels.keep is not None:
+        rows = rows & labels.keep
+    index = np.flatnonzero(rows)
+    part = data.train.take(index)
+    train = replace(
+        data, train=Split(part.x, labels.y[index]), validation=None, test=None, info={}, reader=None
+    )
+    held = data.train.take(np.flatnonzero(fold == number)).x
+    weight = None if labels.weight is None else labels.weight[index]
+    checkpoint = None if folder is None else folder / f"fold-{number + 1}"
+    return Fold(train, held, weight, replace(fitting, seed=fitting.seed + number), checkpoint, embed)
+
+
+@contextlib.contextmanager
+def _identified(
+    folder: Path | None, data: Dataset, labels: Labels, fitting: Fitting, folds: int
+) -> Iterator[None]:
+    """Hold the folder's lock, and refuse a folder with folds of other data or settings."""
+    if folder is None:
+        yield
+        return
+    parts: list[Any] = [labels.y, input_hash(data.train.x)]
+    parts += [part for part in (labels.keep, labels.weight) if part is not None]
+    identity = fitting.described() | {"folds": folds, "data": hashed(*parts)}
+    identity = json.loads(json.dumps(identity, default=repr))
+    folder.mkdir(parents=True, exist_ok=True)
+    with locked(folder, "training these folds"):
+        plan = folder / "plan.json"
+        if plan.exists() and read_json(plan) != identity:
+            raise OtherRunError(
+                f"{folder} holds folds of other data or settings; choose another folder, or delete it"
+            )
+        write_json(plan, identity)
+        yield
+
+
+def _done(tasks: Mapping[int, Fold], where: Where) -> Iterator[tuple[int, dict[str, Any]]]:
+    """The folds' probabilities as they come."""
+    if where.engine == "ray" and tasks:
+        yield from _by_ray(tasks, where)
+    elif where.workers > 1 and len(tasks) > 1:
+        with ProcessPoolExecutor(min(where.workers, len(tasks)), mp_context=get_context("spawn")) as pool:
+            waiting = {number: pool.submit(task.run) for number, task in tasks.items()}
+            for number, future in waiting.items():
+                yield number, future.result()
+    else:
+        for number, task in tasks.items():
+            yield number, task.run()
+
+
+def _by_ray(tasks: Mapping[int, Fold], where: Where) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Each fold as a Ray task; one whose worker or node dies is done again."""
+    try:
+        import ray
+    except ImportError:
+        raise InputError('engine "ray" needs Ray: pip install "noisegate[ray]"') from None
+    mine = not ray.is_initialized()
+    if mine:
+        ray.init(address=where.address, log_to_driver=False, include_dashboard=False)
+    try:
+        remote = ray.remote(max_retries=3)(Fold.run)
+        waiting = {remote.remote(task): number for number, task in tasks.items()}
+        while waiting:
+            (ready,), _ = ray.wait(list(waiting), num_returns=1)
+            yield waiting.pop(ready), ray.get(ready)
+    finally:
+        if mine:
+            ray.shutdown()

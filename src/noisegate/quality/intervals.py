@@ -1,0 +1,189 @@
+"""How certain the estimates are: intervals from resampled rows and from what is not known of beta."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from noisegate.noise.confident import Ints, check_given, check_probs
+from noisegate.quality import posterior
+from noisegate.quality.issues import Judgement, confidence_rank, predictions
+
+Floats = npt.NDArray[np.float64]
+Interval = tuple[float, float]
+
+#: A beta at which the prediction is taken for the truth.
+NO_DOUBT = 50.0
+
+
+@dataclass(frozen=True, eq=False)
+class Intervals:
+    """Intervals of a `Judgement`, each (low, high).
+
+    Attributes
+    ----------
+    noise_rate : (float, float)
+    errors : (float, float)
+        Of the number of wrong labels.
+    precision : dict
+        Of the points "look" and "sure".
+    transition : (array (K, K), array (K, K)) or None
+    curve : (array, array)
+        Of the number of wrong labels among the first `looked` rows.
+    level : float
+    """
+
+    noise_rate: Interval
+    errors: Interval
+    precision: dict[str, Interval]
+    transition: tuple[Floats, Floats] | None
+    curve: tuple[Floats, Floats]
+    level: float
+
+
+def intervals(
+    probs: npt.ArrayLike,
+    y: npt.ArrayLike,
+    found: Judgement,
+    looked: Ints,
+    *,
+    draws: int = 40,
+    level: float = 0.95,
+    seed: int = 0,
+) -> Intervals:
+    """Bootstrap intervals of what `judge` estimates.
+
+    Each draw resamples rows, takes another beta from what the fit leaves open, fits the rest of the model to
+    these rows and judges with it. For counts of wrong labels among given rows the chance of each label is drawn,
+    too.
+
+    Parameters
+    ----------
+    probs, y
+        As for `judge`.
+    found : Judgement
+        Its answer.
+    looked : integer array
+        How many of the worst rows are looked at, for the curve.
+    draws : int, default=40
+    level : float, default=0.95
+    seed : int, default=0
+
+    Returns
+    -------
+    Intervals
+    """
+    p = check_probs(probs, values=False)
+    labels = check_given(y, p)
+    n, k = p.shape
+    rng = np.random.default_rng([seed, 0xB0])
+    rows = rng.permutation(n)[: posterior.MOST_ROWS]
+    rank = confidence_rank(*predictions(p))[rows]
+    slots = posterior.make_slots(p[rows], labels[rows].astype(np.int64), rank)
+    order = np.argsort(-found.wrong[rows], kind="stable")
+    # A place in the ranking of all rows is one in the ranking of these.
+    places = np.clip(np.round(looked / n * len(rows)).astype(np.int64), 0, len(rows))
+    flags = {"look": found.is_label_issue[rows], "sure": found.is_sure[rows]}
+    totals = {"look": int(found.is_label_issue.sum()), "sure": int(found.is_sure.sum())}
+    rates, curves, transitions = [], [], []
+    precision: dict[str, list[float]] = {name: [] for name in flags}
+    for model, mine in posterior.resampled(found.model, slots, draws, rng):
+        post, _ = posterior.posterior(model, slots)
+        wrong = 1.0 - post[:, 0]
+        rates.append(float((1.0 - posterior.posterior(model, mine)[0][:, 0]).mean()))
+        curve = np.concatenate([[0.0], np.cumsum(wrong[order])])[places] * (n / len(rows))
+        spread = np.concatenate([[0.0], np.cumsum((wrong * (1 - wrong))[order])])[places] * (n / len(rows))
+        curves.append(curve + rng.normal() * np.sqrt(spread))
+        for name, mask in flags.items():
+            if mask.any():
+                share = float(wrong[mask].mean())
+                precision[name].append(share + rng.normal() * np.sqrt(share * (1 - share) / totals[name]))
+        if found.transition is not None:
+            transitions.append(_transition(model, mine, k))
+    tails = [(1 - level) / 2, (1 + level) / 2]
+    low, high = _around(found.noise_rate, rates, tails)
+    band = np.quantile(curves, tails, axis=0)
+    return Intervals(
+        (low, high),
+        (low * n, high * n),
+        {
+            name: _around(found.precision[name], values, tails) if values else (np.nan, np.nan)
+            for name, values in precision.items()
+        },
+        None if found.transition is None else _matrix(found.transition, np.array(transitions), tails),
+        (np.maximum.accumulate(band[0].clip(min=0)), np.maximum.accumulate(np.minimum(band[1], looked))),
+        level,
+    )
+
+
+def _around(value: float, draws: list[float], tails: list[float]) -> Interval:
+    low, high = np.clip(np.quantile(draws, tails), 0.0, 1.0).tolist()
+    return min(low, value), max(high, value)
+
+
+def _matrix(value: Floats, draws: Floats, tails: list[float]) -> tuple[Floats, Floats]:
+    low, high = np.quantile(draws, tails, axis=0)
+    return np.minimum(low, value), np.maximum(high, value)
+
+
+def _transition(model: posterior.NoiseModel, slots: posterior.Slots, k: int) -> Floats:
+    post, _ = posterior.posterior(model, slots)
+    codes = slots.classes * k + slots.classes[:, :1]
+    joint = np.bincount(codes.ravel(), weights=post.ravel(), minlength=k * k).reshape(k, k)
+    mass = joint.sum(axis=1, keepdims=True)
+    rows: Floats = np.where(mass > 0, joint / np.where(mass > 0, mass, 1.0), np.eye(k))
+    return rows
+
+
+def dependence(probs: npt.ArrayLike, y: npt.ArrayLike, *, seed: int = 0) -> tuple[float, float]:
+    """Test whether noise depends on the input beyond the true class.
+
+    Under class-conditional noise a row's label is wrong with a probability, and towards a class, that depend on
+    its true class alone. Then neither the confidence of the prediction nor its other classes say more about
+    the label. Both are tested at once, as scores of the model that has no such dependence, on the half of
+    the rows that are predicted with most confidence, where the classifier's own errors are few. This is done
+    twice, with the classifier's doubt as the model has it and with none; the larger p-value counts, so that
+    errors of the classifier alone are not taken for noise.
+
+    Parameters
+    ----------
+    probs : array (N, K)
+        Out-of-sample probabilities.
+    y : integer array (N,)
+        Given labels.
+    seed : int, default=0
+
+    Returns
+    -------
+    statistic, p_value : float
+        Chi-squared with two degrees of freedom, one for two classes.
+    """
+    p = check_probs(probs, values=False)
+    labels = check_given(y, p)
+    k = p.shape[1]
+    rank = confidence_rank(*predictions(p))
+    rows = np.flatnonzero(rank <= 0.5)
+    if not len(rows):  # too few rows to tell
+        return 0.0, 1.0
+    if len(rows) > posterior.MOST_ROWS:
+        rows = np.sort(np.random.default_rng(seed).choice(rows, posterior.MOST_ROWS, replace=False))
+    slots = posterior.make_slots(p[rows], labels[rows].astype(np.int64), 2 * rank[rows])
+    model = posterior.fit(slots, k, slope=False)
+    statistics = []
+    for each in (model, posterior.refitted(model, slots, beta=NO_DOUBT)):
+        scores = posterior.scores(each, slots)[:, : 1 if k == 2 else 2]
+        total = scores.sum(axis=0)
+        covariance = scores.T @ scores + 1e-9 * np.eye(len(total))
+        statistics.append(float(total @ np.linalg.solve(covariance, total)))
+    statistic = min(statistics)
+    return statistic, float(_chi2_tail(statistic, 1 if k == 2 else 2))
+
+
+def _chi2_tail(statistic: float, degrees: int) -> float:
+    """P(chi-squared > statistic) for one or two degrees of freedom."""
+    return (
+        math.erfc(math.sqrt(max(statistic, 0.0) / 2)) if degrees == 1 else math.exp(-max(statistic, 0.0) / 2)
+    )
