@@ -15,7 +15,7 @@ import typer.main
 
 from noisegate._version import __version__
 from noisegate.cli import output
-from noisegate.errors import NoisegateError
+from noisegate.errors import InputError, NoisegateError
 
 UNHEARD, USAGE, INTERRUPTED = 1, 2, 130
 
@@ -88,6 +88,21 @@ Search = Annotated[
         "--search", help="Search the paper's grid on the noisy validation rows, for its own choice."
     ),
 ]
+
+
+class Detector(StrEnum):
+    """How an audit gets probabilities."""
+
+    cross_fitted = "cross-fitted"
+    neighbours = "neighbours"
+
+
+class CleanHow(StrEnum):
+    """What an audit can do to labels to see what cleaning is worth."""
+
+    drop = "drop"
+    relabel = "relabel"
+    weight = "weight"
 
 
 class Listing(StrEnum):
@@ -244,6 +259,94 @@ def predict(
     from noisegate.cli.predict import run
 
     run(model, data, out=out, device=device, root=root, ids=ids or ())
+
+
+@app.command("audit")
+def audit_command(
+    ctx: typer.Context,
+    data: Annotated[
+        str | None,
+        typer.Argument(metavar="[DATA]", help="As for `noisegate fit`; left out with --continue."),
+    ] = None,
+    label: Label = None,
+    out: Annotated[Path, typer.Option(metavar="AUDIT", help="The audit folder to write.")] = Path(
+        "noisegate-audit"
+    ),
+    method: Annotated[str, typer.Option(help="A name from `noisegate list methods`.")] = "auto",
+    param: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KEY=VALUE", help="A parameter of the method; may be repeated."),
+    ] = None,
+    network: Annotated[str, typer.Option(help="A name from `noisegate list networks`.")] = "auto",
+    recipe: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KEY=VALUE", help="A field of the recipe, e.g. epochs=20; may be repeated."),
+    ] = None,
+    folds: Annotated[int, typer.Option(min=2, help="Each row is judged by networks trained on others.")] = 5,
+    detector: Annotated[
+        Detector, typer.Option(help="neighbours: the vote of the nearest rows; nothing is trained.")
+    ] = Detector.cross_fitted,
+    clean: Annotated[
+        CleanHow | None, typer.Option(help="Also train on cleaned labels and say what that changes.")
+    ] = None,
+    seed: Seed = 0,
+    device: Device = "auto",
+    test: Annotated[
+        str | None, typer.Option(metavar="PATH", help="Clean labelled data, to judge cleaning on.")
+    ] = None,
+    labels: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Audit these labels instead, written by `data corrupt`."),
+    ] = None,
+    engine: Annotated[EngineName, typer.Option(help="Where folds are trained.")] = EngineName.local,
+    workers: Annotated[int, typer.Option(min=1, help="Folds at a time.")] = 1,
+    address: Annotated[str | None, typer.Option(metavar="ADDRESS", help="Of a Ray cluster.")] = None,
+    going_on: Annotated[
+        Path | None,
+        typer.Option(
+            "--continue",
+            metavar="AUDIT",
+            help="Take the decisions in AUDIT as known and rank the rest again.",
+        ),
+    ] = None,
+    option: Options = None,
+    root: Root = None,
+) -> None:
+    """Find out which labels of DATA are wrong, and what kind of noise it is."""
+    from noisegate.cli.audit import Audit, go_on, run
+    from noisegate.cli.values import key_values
+
+    if going_on is not None:
+        if data is not None:
+            raise InputError("--continue works on an audit folder: leave DATA out")
+        go_on(going_on)
+        return
+    if data is None:
+        raise InputError("expected DATA: a table, an .npz file, a folder of images, or a name")
+    ctx.obj["interrupted"] = "the same command goes on where it stopped"
+    run(
+        Audit(
+            data=data,
+            out=out,
+            label=label,
+            method=method,
+            params=key_values(param, "--param"),
+            network=network,
+            recipe=key_values(recipe, "--recipe"),
+            folds=folds,
+            clean=None if clean is None else clean.value,
+            detector=detector.value,
+            seed=seed,
+            device=device,
+            test=test,
+            labels=labels,
+            engine=engine.value,
+            workers=workers,
+            address=address,
+            options=key_values(option, "--option"),
+            root=root,
+        )
+    )
 
 
 @app.command()

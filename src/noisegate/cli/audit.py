@@ -1,0 +1,144 @@
+"""`noisegate audit`: which labels of DATA are wrong, written to an audit folder."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from noisegate._io.files import check_writable
+from noisegate.auditing import stored
+from noisegate.cli import output
+from noisegate.cli.fit import Fit, load_data
+from noisegate.cli.values import check_kinds
+from noisegate.data.dataset import Dataset
+from noisegate.data.registry import DATASETS
+from noisegate.errors import InputError
+
+#: Where finished folds and checkpoints lie until the audit is written.
+RUNS = "runs"
+_KINDS = {"table": "table", "images": "folder", "arrays": "npz"}
+
+
+@dataclass(frozen=True)
+class Audit:
+    """What is asked for: the options of `noisegate audit` under their own names."""
+
+    data: str
+    out: Path
+    label: str | None = None
+    method: str = "auto"
+    params: dict[str, Any] = field(default_factory=dict)
+    network: str = "auto"
+    recipe: dict[str, Any] = field(default_factory=dict)
+    folds: int = 5
+    clean: str | None = None
+    detector: str = "cross-fitted"
+    seed: int = 0
+    device: str = "auto"
+    test: str | None = None
+    labels: Path | None = None
+    engine: str = "local"
+    workers: int = 1
+    address: str | None = None
+    options: dict[str, Any] = field(default_factory=dict)
+    root: Path | None = None
+
+
+def run(asked: Audit) -> None:
+    """Audit and save; whatever can be refused is refused before anything is trained."""
+    check_out(asked.out)
+    fit = Fit(
+        asked.data, asked.out, asked.label, test=asked.test, labels=asked.labels, options=asked.options,
+        root=asked.root,
+    )  # fmt: skip
+    data = load_data(fit)
+    source, ids = describe(asked, data)
+    from noisegate import methods
+    from noisegate.auditing.audit import audit
+    from noisegate.training.recipe import Recipe
+
+    check_kinds(asked.params, methods.METHODS[asked.method].defaults, "--param")
+    check_kinds({k: v for k, v in asked.recipe.items() if v is not None}, Recipe().to_dict(), "--recipe")
+    report = audit(
+        data,
+        method=methods.get(asked.method, **asked.params) if asked.params else asked.method,
+        folds=asked.folds,
+        network=asked.network,
+        recipe=asked.recipe,
+        seed=asked.seed,
+        device=asked.device,
+        detector=asked.detector,
+        clean=asked.clean,
+        folder=asked.out / RUNS,
+        engine=asked.engine,
+        workers=asked.workers,
+        address=asked.address,
+        source=source,
+        ids=ids,
+    )
+    report.save(asked.out)
+    shutil.rmtree(asked.out / RUNS, ignore_errors=True)
+    tell(report, asked.out)
+
+
+def check_out(out: Path) -> None:
+    """Refuse a folder that holds an audit already, or something else."""
+    if out.exists() and not out.is_dir():
+        raise InputError(f"--out names a folder, but {out} is a file")
+    if (out / "audit.json").exists():
+        raise InputError(
+            f"{out} holds an audit already; choose another folder with --out, or go on from what was decided "
+            f"with `noisegate audit --continue {out}`"
+        )
+    if out.is_dir() and (others := sorted(p.name for p in out.iterdir() if p.name not in (RUNS, ".lock"))):
+        raise InputError(f"{out} is not empty (there is {others[0]}); choose another folder with --out")
+    check_writable(out)
+
+
+def describe(asked: Audit, data: Dataset) -> tuple[dict[str, Any], list[str] | None]:
+    """Where the data lie, so that they can be shown and corrected; and the names of their rows."""
+    kind = "named"
+    if asked.data not in DATASETS and data.reader is not None:
+        kind = _KINDS[data.reader.to_dict()["kind"]]
+    ids = None
+    if kind == "folder":
+        paths = getattr(data.train.x, "paths", None)
+        ids = None if paths is None else [str(path) for path in paths]
+    source = stored.source_of(
+        kind,
+        asked.data,
+        len(data.train),
+        label=asked.label,
+        options=asked.options,
+        image_shape=(8, 8) if kind == "named" and asked.data == "digits" else None,
+    )
+    return source, ids
+
+
+def go_on(folder: Path) -> None:
+    """Take decided rows as known, and rank the others again."""
+    from noisegate.auditing.audit_report import AuditReport
+    from noisegate.auditing.learning import continue_audit
+
+    audit, learnt = continue_audit(folder)
+    output.say(f"{learnt.answered:,} rows are decided; {learnt.wrong:,} of their labels were wrong")
+    tell(AuditReport(audit), folder)
+
+
+def tell(report: Any, folder: Path) -> None:
+    """The findings in words, the worst rows, and what to do next."""
+    output.say(report.summary())
+    output.say()
+    worst = report.issues[report.issues.is_label_issue].head(10)
+    if len(worst):
+        output.say("the ten worst:" if len(worst) == 10 else "the worst:")
+        output.say(
+            worst[["id", "given_label", "suggested_label", "quality"]].to_string(
+                index=False, float_format="%.3f"
+            )
+        )
+        output.say()
+    output.say(f"audit: {folder}")
+    output.say(f"decide with: noisegate review {folder}")
