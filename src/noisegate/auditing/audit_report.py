@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,7 @@ import pandas as pd
 from noisegate._io.files import atomic
 from noisegate.auditing import stored
 from noisegate.auditing.stored import StoredAudit
+from noisegate.errors import InputError
 
 #: Rows of inputs from memory that are saved with an audit, the worst first.
 MOST_INPUTS = 10_000
@@ -223,6 +226,19 @@ class AuditReport:
     def load(cls, folder: str | Path) -> AuditReport:
         """Read an audit folder."""
         return cls(stored.read(folder))
+
+    def to_html(self, path: str | Path) -> Path:
+        """Write the report as one self-contained HTML file."""
+        from noisegate.auditing.report import write_report
+
+        path = Path(path)
+        if path.is_dir():
+            raise InputError(f"expected the name of a file, got the folder {path}")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix="noisegate-") as scratch:
+            written = write_report(self.save(Path(scratch) / "audit"))
+            shutil.copyfile(written, path)
+        return path
 
 
 _FLAGS = {"look": "is_label_issue", "sure": "is_sure"}

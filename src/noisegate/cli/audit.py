@@ -57,9 +57,11 @@ def run(asked: Audit) -> None:
     source, ids = describe(asked, data)
     from noisegate import methods
     from noisegate.auditing.audit import audit
+    from noisegate.auditing.report import write_report
     from noisegate.training.recipe import Recipe
 
-    check_kinds(asked.params, methods.METHODS[asked.method].defaults, "--param")
+    if asked.params:
+        check_kinds(asked.params, methods.METHODS[asked.method].defaults, "--param")
     check_kinds({k: v for k, v in asked.recipe.items() if v is not None}, Recipe().to_dict(), "--recipe")
     report = audit(
         data,
@@ -79,6 +81,7 @@ def run(asked: Audit) -> None:
         ids=ids,
     )
     report.save(asked.out)
+    write_report(asked.out, root=asked.root)
     shutil.rmtree(asked.out / RUNS, ignore_errors=True)
     tell(report, asked.out)
 
@@ -104,8 +107,7 @@ def describe(asked: Audit, data: Dataset) -> tuple[dict[str, Any], list[str] | N
         kind = _KINDS[data.reader.to_dict()["kind"]]
     ids = None
     if kind == "folder":
-        paths = getattr(data.train.x, "paths", None)
-        ids = None if paths is None else [str(path) for path in paths]
+        ids = file_names(asked.data, data)
     source = stored.source_of(
         kind,
         asked.data,
@@ -117,12 +119,26 @@ def describe(asked: Audit, data: Dataset) -> tuple[dict[str, Any], list[str] | N
     return source, ids
 
 
+def file_names(folder: str, data: Dataset) -> list[str] | None:
+    """Names of the images of the training rows, relative to the folder; None where their order is not certain."""
+    if data.reader is None:
+        return None
+    names = getattr(data.train.x, "names", None) or data.reader.names(folder)
+    given = data.train.y if data.train.clean is None else data.train.clean
+    if len(names) != len(given):
+        return None
+    fits = all(data.classes[code] in Path(name).parts for name, code in zip(names, given, strict=True))
+    return [str(name) for name in names] if fits else None
+
+
 def go_on(folder: Path) -> None:
     """Take decided rows as known, and rank the others again."""
     from noisegate.auditing.audit_report import AuditReport
     from noisegate.auditing.learning import continue_audit
+    from noisegate.auditing.report import write_report
 
     audit, learnt = continue_audit(folder)
+    write_report(folder)
     output.say(f"{learnt.answered:,} rows are decided; {learnt.wrong:,} of their labels were wrong")
     tell(AuditReport(audit), folder)
 
@@ -140,5 +156,5 @@ def tell(report: Any, folder: Path) -> None:
             )
         )
         output.say()
-    output.say(f"audit: {folder}")
+    output.say(f"report: {folder / 'report.html'}")
     output.say(f"decide with: noisegate review {folder}")

@@ -1,0 +1,99 @@
+"""`noisegate audit`: from a file to an audit folder."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import noisegate as ng
+from noisegate.auditing import stored
+
+from .conftest import write_images
+
+
+@pytest.fixture
+def table(tmp_path):
+    rng = np.random.default_rng(0)
+    true = rng.integers(2, size=300)
+    given = np.where(rng.random(300) < 0.15, 1 - true, true)
+    frame = pd.DataFrame({"a": 3 * true + rng.normal(size=300), "b": rng.normal(size=300)})
+    frame["kind"] = np.array(["daisy", "rose"])[given]
+    frame.to_csv(tmp_path / "flowers.csv", index=False)
+    return tmp_path / "flowers.csv", given != true
+
+
+def test_a_table_is_audited_into_a_folder_that_review_reads(call, table, tmp_path):
+    path, wrong = table
+    out = tmp_path / "audit"
+    code, text, err = call("audit", path, "--label", "kind", "--out", out, "--detector", "neighbours")
+    assert code == 0, err
+    assert "labels are worth a look" in text
+    assert f"noisegate review {out}" in text
+    report = ng.AuditReport.load(out)
+    flagged = report.issues[report.issues.is_label_issue]
+    assert wrong[flagged.row].mean() > 0.6
+    assert set(report.issues.given_label) == {"daisy", "rose"}
+    source = stored.read(out).source
+    assert source["kind"] == "table"
+    assert source["label"] == "kind"
+    assert source["fingerprint"] == stored.fingerprint(path)
+    assert (out / "report.html").read_text().startswith("<!")
+    assert not (out / "runs").exists()
+    code, _, err = call("audit", path, "--label", "kind", "--out", out)
+    assert code == 2
+    assert "holds an audit already" in err
+
+
+def test_folds_are_trained_and_cleaning_compared(call, table, tmp_path):
+    path, _ = table
+    quick = [
+        "--method",
+        "ce",
+        "--recipe",
+        "epochs=3",
+        "--network",
+        "mlp-8",
+        "--folds",
+        "2",
+        "--clean",
+        "drop",
+    ]
+    code, _, err = call("audit", path, "--label", "kind", "--out", tmp_path / "audit", *quick)
+    assert code == 0, err
+    info = json.loads((tmp_path / "audit" / "audit.json").read_text())
+    assert info["settings"]["method"] == "ce"
+    assert info["cleaning"]["how"] == "drop"
+    assert 0.4 < info["cleaning"]["accuracy_before"] <= 1
+
+
+def test_images_carry_their_file_names(call, tmp_path):
+    folder = write_images(tmp_path / "pictures")
+    code, _, err = call("audit", folder, "--out", tmp_path / "audit", "--detector", "neighbours")
+    assert code == 0, err
+    audit = stored.read(tmp_path / "audit")
+    assert audit.source["kind"] == "folder"
+    for name, code_ in zip(audit.rows["id"], audit.rows["given_label"], strict=True):
+        assert (folder / name).is_file() or (folder / "train" / name).is_file()
+        assert audit.classes[code_] in name
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "expected DATA"),
+        (["moons", "--continue", "x"], "leave DATA out"),
+        (["--continue", "nowhere"], "there is no audit"),
+    ],
+)
+def test_what_cannot_be_is_refused(call, arguments, message):
+    code, _, err = call("audit", *arguments)
+    assert code == 2
+    assert message in err
+
+
+def test_a_folder_with_something_else_is_left_alone(call, tmp_path):
+    (tmp_path / "mine.txt").write_text("mine")
+    code, _, err = call("audit", "moons", "--out", tmp_path)
+    assert code == 2
+    assert "is not empty" in err
