@@ -382,3 +382,23 @@ def test_frames_that_do_not_fit():
         clf.predict(pa.Table.from_pandas(frame.assign(number=["1", "2", "x"] * 20)))
     with pytest.raises(InputError, match="column 'number' holds a list a row"):
         classifier().fit(pa.table({"number": [[1], [2]]}), [0, 1])
+
+
+@pytest.mark.parametrize("form", ["array", "table"])
+def test_the_answers_of_several_annotators(form):
+    rng = np.random.default_rng(0)
+    y = np.arange(300) % 3
+    x = rng.normal(size=(300, 2)) + 3 * np.eye(3)[y][:, :2]
+    knows = np.array([0.95, 0.9, 0.4, 0.4, 0.4])
+    answers = np.where(rng.random((300, 5)) < knows, y[:, None], rng.integers(3, size=(300, 5)))
+    answers[rng.random((300, 5)) < 0.2] = -1
+    row, person = np.nonzero(answers >= 0)
+    table = pd.DataFrame({"row": row, "annotator": person, "label": answers[row, person]})
+    clf = classifier(method="ce", network="mlp-16", recipe={"epochs": 20})
+    clf.fit(x, answers if form == "array" else table)
+    assert list(clf.classes_) == [0, 1, 2]
+    assert clf.score(x, y) > 0.85
+    assert (clf.consensus_.labels == y).mean() > 0.9
+    assert list(np.argsort(-clf.consensus_.accuracy)[:2]) == [0, 1]
+    with pytest.raises(InputError, match="rows of the answers must be whole numbers from 0 to 298, got 299"):
+        clf.fit(x[:299], table)

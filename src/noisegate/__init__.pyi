@@ -29,6 +29,7 @@ from noisegate.objectives.smearing import ForwardCorrection as ForwardCorrection
 from noisegate.objectives.smearing import LabelSmearing as LabelSmearing
 from noisegate.objectives.smearing import LabelSmoothing as LabelSmoothing
 from noisegate.quality import calibrate as calibrate
+from noisegate.quality import consensus as consensus
 from noisegate.quality import find_label_issues as find_label_issues
 from noisegate.quality import label_quality as label_quality
 from noisegate.runs.train import train as train

@@ -11,13 +11,17 @@ import pyarrow as pa
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import _check_feature_names, _check_n_features, validate_data
 
-from noisegate.data.dataset import Inputs, as_inputs
+from noisegate.data.dataset import Inputs, Labels, as_inputs
 from noisegate.data.sparse import is_sparse, sparse_inputs
 from noisegate.data.tables import Frame, TableReader, as_frame, is_frame
 from noisegate.errors import InputError
+from noisegate.quality import Consensus
 
 #: Columns that are left out for these reasons hold nothing; for others the user is told.
 _EMPTY = ("constant", "all values are missing")
+
+#: Classes of the soft consensus that are less probable than this are left out.
+LEAST_PROBABLE = 0.05
 
 
 class TakesFrames(BaseEstimator):
@@ -98,6 +102,18 @@ class TakesFrames(BaseEstimator):
         known = [c.name for c in reader.columns] + list(reader.dropped) if names is None else list(names)
         columns = [pa.array(array[:, place].tolist(), from_pandas=True) for place in range(array.shape[1])]
         return as_frame(pa.table(columns, names=list(map(str, known))))
+
+
+def spread(found: Consensus) -> tuple[Labels, Labels, npt.NDArray[np.float64]]:
+    """Rows, classes and weights that stand for the soft consensus of several annotators.
+
+    A row comes once for every class that is not improbable, with its probability as the weight: any method then
+    minimises the expected loss.
+    """
+    kept = np.where(found.probs >= LEAST_PROBABLE, found.probs, 0.0)
+    kept /= kept.sum(1, keepdims=True)
+    rows, classes = np.nonzero(kept)
+    return rows.astype(np.int64), classes.astype(np.int64), kept[rows, classes]
 
 
 def _is_known_to_sklearn(X: Any) -> bool:

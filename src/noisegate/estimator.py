@@ -19,14 +19,15 @@ from torch import nn
 
 from noisegate import methods
 from noisegate._device import resolve_device
-from noisegate._inputs import TakesFrames
+from noisegate._inputs import TakesFrames, spread
 from noisegate.data.arrays import ArrayReader
-from noisegate.data.dataset import Dataset, Split
+from noisegate.data.dataset import Dataset, Inputs, Split
 from noisegate.data.sparse import is_sparse
 from noisegate.data.tables import TableReader
 from noisegate.errors import InputError
 from noisegate.fitted import Fitted, read_description
 from noisegate.methods.base import Method
+from noisegate.quality import consensus, is_answers, read_answers
 from noisegate.runs.train import train
 from noisegate.training.recipe import Recipe
 
@@ -131,8 +132,10 @@ class NoisyLabelClassifier(ClassifierMixin, TakesFrames):
         X : array (N, d), sparse matrix, images (N, H, W) or (N, C, H, W), or a frame
             A frame (pandas, Polars, Arrow) may hold numbers, categories, texts, dates, gaps and booleans; `reader_`
             then says what each column was read as (`print(clf.reader_.describe())`).
-        y : array (N,)
-            Labels of any kind, some of them wrong.
+        y : array (N,), or the answers of several annotators
+            Labels of any kind, some of them wrong. Several annotators: an array (N, A), where None, NaN or -1 is no
+            answer, or a table with the columns row (counted from 0), annotator and label. Training is then on their
+            soft consensus, and `consensus_` holds it (`ng.consensus`).
         sample_weight : array (N,), optional
             Rows of weight 0 are left out.
         X_val, y_val : arrays, optional
@@ -142,6 +145,8 @@ class NoisyLabelClassifier(ClassifierMixin, TakesFrames):
         if y is None:
             raise InputError("this estimator requires y to be passed, but the target y is None")
         x = self._read(X, reset=True)
+        if is_answers(y):
+            x, y, sample_weight = self._agree(x, y, sample_weight)
         y = _check_y(y, estimator=self)
         check_consistent_length(range(len(x)), y)
         check_classification_targets(y)
@@ -177,6 +182,23 @@ class NoisyLabelClassifier(ClassifierMixin, TakesFrames):
         )
         self.fitted_.classes = self.classes_.tolist()
         return self
+
+    def _agree(
+        self, x: Inputs, y: Any, sample_weight: npt.ArrayLike | None
+    ) -> tuple[Inputs, npt.NDArray[Any], npt.NDArray[np.float64]]:
+        """Rows, labels and weights that stand for what several annotators say; `consensus_` keeps who said what."""
+        self.consensus_ = consensus(read_answers(y, n_rows=len(x)))
+        if self.method == "auto":  # it compares rows with each other, so each must be there once
+            rows = np.arange(len(x))
+            labels, weights = self.consensus_.labels, self.consensus_.quality
+        else:
+            rows, codes, weights = spread(self.consensus_)
+            labels = self.consensus_.classes[codes]
+            x = x[rows] if isinstance(x, np.ndarray) else x.take(rows)
+        if sample_weight is not None:
+            given = np.asarray(_check_sample_weight(sample_weight, np.empty(len(self.consensus_.labels))))
+            weights = weights * given[rows]
+        return x, labels, weights
 
     def _validation(self, X_val: npt.ArrayLike, y_val: npt.ArrayLike | None) -> Split:
         if y_val is None:
