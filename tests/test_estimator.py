@@ -36,11 +36,21 @@ def expected_failures(estimator):
     )
 
 
+# The default's networks are trained for a moment: everything else in it is as it is.
 @parametrize_with_checks(
-    [ng.NoisyLabelClassifier(), ng.NoisyLabelClassifier(method="ce", recipe={"epochs": 30})],
+    [
+        ng.NoisyLabelClassifier(recipe={"epochs": 1}),
+        ng.NoisyLabelClassifier(method="ce", recipe={"epochs": 30}),
+    ],
     expected_failed_checks=expected_failures,
 )
 def test_scikit_learn_checks(estimator, check):
+    check(estimator)
+
+
+@pytest.mark.slow
+@parametrize_with_checks([ng.NoisyLabelClassifier()], expected_failed_checks=expected_failures)
+def test_scikit_learn_checks_of_the_default(estimator, check):
     check(estimator)
 
 
@@ -51,7 +61,8 @@ def digits():
 
 def classifier(**parameters):
     # On one kind of device, so that results can be compared exactly.
-    return ng.NoisyLabelClassifier(**{"recipe": QUICK, "random_state": 0, "device": "cpu"} | parameters)
+    settings = {"method": "ln", "recipe": QUICK, "random_state": 0, "device": "cpu"}
+    return ng.NoisyLabelClassifier(**settings | parameters)
 
 
 def test_it_works_in_a_pipeline(digits):

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 import torch
 from sklearn.base import ClassifierMixin
 from sklearn.utils import check_consistent_length, check_random_state
@@ -35,14 +36,17 @@ from noisegate.training.recipe import Recipe
 class NoisyLabelClassifier(ClassifierMixin, TakesFrames):
     """A classifier for labels that are partly wrong, as a scikit-learn estimator.
 
+    One fit gives the classifier and, in `label_issues_`, the labels to check.
+
     Parameters
     ----------
     method : str, Method or objective
-        A name (`noisegate list methods`) or an object. Its parameters are reached as `method__temperature`,
-        also through a name, so that GridSearchCV can search them.
+        A name (`noisegate list methods`) or an object; "auto" by default, an ensemble that judges and cleans
+        the labels. Parameters are reached as `method__temperature`, also through a name, so that
+        GridSearchCV can search them.
     network : str or function (input_shape, n_outputs) -> nn.Module
-        "auto" chooses by the shape of X: a multi-layer perceptron for vectors, a convolutional network for
-        images.
+        "auto" chooses by the shape of X: for vectors a multi-layer perceptron (with method "auto" its
+        candidates: linear models, kernels, trees, networks), a convolutional network for images.
     recipe : Recipe or mapping, optional
         None is a recipe for the size of the data; a mapping changes some of its fields, and so does
         `recipe__epochs` and the like.
@@ -64,11 +68,19 @@ class NoisyLabelClassifier(ClassifierMixin, TakesFrames):
     >>> clf = ng.NoisyLabelClassifier(method="ln", recipe={"epochs": 30}, random_state=0)
     >>> clf.fit(data.train.x, data.train.y).score(data.test.x, data.test.y) > 0.8
     True
+
+    The default finds the wrong labels too:
+
+    >>> data = ng.data.load("moons").corrupt(ng.noise.Symmetric(0.2), seed=0)
+    >>> clf = ng.NoisyLabelClassifier(random_state=0).fit(data.train.x, data.train.y)
+    >>> worst = clf.label_issues_.head(50).row
+    >>> bool(data.train.wrong[worst].mean() > 0.8)
+    True
     """
 
     def __init__(
         self,
-        method: Any = "ln",
+        method: Any = "auto",
         network: Any = "auto",
         recipe: Recipe | Mapping[str, Any] | None = None,
         device: str = "auto",
@@ -151,11 +163,12 @@ class NoisyLabelClassifier(ClassifierMixin, TakesFrames):
         check_consistent_length(range(len(x)), y)
         check_classification_targets(y)
         self.classes_, codes = np.unique(column_or_1d(y), return_inverse=True)
-        train_rows = Split(x, codes)
+        train_rows, counted = Split(x, codes), None
         if sample_weight is not None:
             weight = np.asarray(_check_sample_weight(sample_weight, codes, ensure_non_negative=True))
             if not (weight > 0).all():
-                train_rows, weight = train_rows.take(weight > 0), weight[weight > 0]
+                counted = np.flatnonzero(weight > 0)
+                train_rows, weight = train_rows.take(weight > 0), weight[counted]
             codes, sample_weight = train_rows.y, weight
         if len(np.unique(codes)) < 2:
             raise InputError("y has only one class; a classifier needs at least two")
@@ -181,6 +194,8 @@ class NoisyLabelClassifier(ClassifierMixin, TakesFrames):
             progress=False,
         )
         self.fitted_.classes = self.classes_.tolist()
+        if counted is not None and "row" in self.fitted_.extras:
+            self.fitted_.extras["row"] = torch.from_numpy(counted[self.fitted_.extras["row"]])
         return self
 
     def _agree(
@@ -199,6 +214,20 @@ class NoisyLabelClassifier(ClassifierMixin, TakesFrames):
             given = np.asarray(_check_sample_weight(sample_weight, np.empty(len(self.consensus_.labels))))
             weights = weights * given[rows]
         return x, labels, weights
+
+    @property
+    def label_issues_(self) -> pd.DataFrame:
+        """The labels of the training rows, worst first, as a data frame.
+
+        Columns: row (counted from 0, as in `fit`), given_label, suggested_label, quality (the probability that the
+        given label is right), is_label_issue (worth a look), is_sure (at least 95 % of these are wrong).
+        """
+        check_is_fitted(self)
+        if "quality" not in self.fitted_.extras:
+            raise AttributeError(
+                f"method {self.method!r} does not judge labels; method='auto' does, and so does ng.audit"
+            )
+        return self.fitted_.label_issues()
 
     def _validation(self, X_val: npt.ArrayLike, y_val: npt.ArrayLike | None) -> Split:
         if y_val is None:

@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 import torch
 from torch import Tensor, nn
 
-from noisegate import networks
 from noisegate._io.files import read_json, remove_parts, write_json
 from noisegate._io.foreign import reading, regular_size
 from noisegate._io.lock import locked
@@ -25,6 +25,7 @@ from noisegate.data.dataset import Inputs, Reader, as_inputs
 from noisegate.data.loader import Rows
 from noisegate.data.tables import TableReader, is_frame
 from noisegate.errors import DamagedFileError, InputError, MissingDataError
+from noisegate.networks import ensemble
 from noisegate.networks.layout import channels_last_
 from noisegate.networks.prepare import Prepared
 from noisegate.objectives import Objective
@@ -33,6 +34,8 @@ FORMAT = 1
 #: Digits of the weights' SHA-256 in the name of their file.
 HASH_DIGITS = 16
 NetworkFactory = Callable[[tuple[int, ...], int], nn.Module]
+#: The extras of a method that has judged the given labels.
+JUDGEMENT = ("row", "given", "suggested", "quality", "is_label_issue", "is_sure")
 
 
 class Fitted:
@@ -126,6 +129,27 @@ class Fitted:
         """The most probable label value of each row."""
         return np.asarray(self.classes)[self.predict_proba(x).argmax(1)]
 
+    def label_issues(self) -> pd.DataFrame:
+        """The labels of the training rows, worst first, where the method has judged them (`auto` does).
+
+        Columns: row, given_label, suggested_label, quality (the probability that the given label is right),
+        is_label_issue (worth a look) and is_sure (at least 95 % of these are wrong).
+        """
+        if "quality" not in self.extras:
+            raise InputError("the method of this model does not judge labels; method='auto' does")
+        values = {name: np.asarray(self.extras[name]) for name in JUDGEMENT}
+        classes = np.asarray(self.classes)
+        order = np.argsort(values["quality"], kind="stable")
+        frame = {
+            "row": values["row"],
+            "given_label": classes[values["given"]],
+            "suggested_label": classes[values["suggested"]],
+            "quality": values["quality"],
+            "is_label_issue": values["is_label_issue"],
+            "is_sure": values["is_sure"],
+        }
+        return pd.DataFrame({name: column[order] for name, column in frame.items()})
+
     def save(self, path: str | Path, **more: Any) -> None:
         """Write a model folder: `model.json`, and the weights as safetensors.
 
@@ -199,7 +223,7 @@ class Fitted:
         spec = description["network"]
         tree = _read_weights(folder, str(description["weights"]))
         shape, n_outputs = tuple(spec["input_shape"]), spec["n_outputs"]
-        if spec["network"] is None and network is None:
+        if ensemble.needs_factory(spec["network"]) and network is None:
             raise InputError(
                 f"the model in {folder} has a network of the user's own: hand its factory over as network="
             )
@@ -207,11 +231,10 @@ class Fitted:
         if network is None:
             # A few letters of the description can ask for gigabytes: compare sizes before memory is taken.
             with torch.device("meta"):
-                outline = Prepared(
-                    networks.build(spec["network"], shape, n_outputs), state["mean"], state["std"], spec
-                )
+                body = ensemble.from_spec(spec["network"], shape, n_outputs)
+                outline = Prepared(body, state["mean"], state["std"], spec)
             _check_state(outline, state, folder)
-        body = network(shape, n_outputs) if network else networks.build(spec["network"], shape, n_outputs)
+        body = ensemble.from_spec(spec["network"], shape, n_outputs, network)
         built = Prepared(body, state["mean"], state["std"], spec)
         _load_weights(built, state, folder)
         if device.type == "cpu":

@@ -8,6 +8,8 @@ from PIL import Image
 from noisegate.cli import main
 
 QUICK = [
+    "--method",
+    "ln",
     "--recipe",
     "epochs=15",
     "--recipe",

@@ -67,8 +67,8 @@ def test_it_says_what_became_of_the_rows_and_columns(call, tmp_path):
     ("options", "words"),
     [
         (["--method", "lnn"], "unknown method 'lnn'; did you mean 'ln'"),
-        (["--param", "temprature=1"], "did you mean 'temperature'"),
-        (["--param", "temperature=hot"], "--param temperature expects a number"),
+        (["--method", "ln", "--param", "temprature=1"], "did you mean 'temperature'"),
+        (["--method", "ln", "--param", "temperature=hot"], "--param temperature expects a number"),
         (["--recipe", "epoch=3"], "did you mean 'epochs'"),
         (["--recipe", "epochs=0"], "epochs must be"),
         (["--recipe", "betas=0.9"], "--recipe betas expects a list"),
@@ -165,7 +165,7 @@ def test_a_killed_fit_goes_on(call, monkeypatch, table, tmp_path):
 
 
 def test_a_run_on_two_processes_writes_the_model_of_one(call, table, tmp_path):
-    arguments = ("fit", table, "--label", "species", "--method", "ce", *QUICK, "--out")
+    arguments = ("fit", table, "--label", "species", *QUICK, "--method", "ce", "--out")
     code, _, err = call(*arguments, tmp_path / "two", "--devices", 2)
     assert (code, err) == (0, "")
     assert call(*arguments, tmp_path / "one")[0] == 0
@@ -178,7 +178,7 @@ def test_a_run_on_two_processes_writes_the_model_of_one(call, table, tmp_path):
 
 def test_what_one_of_two_processes_refuses_is_the_error(fails, table, tmp_path):
     arguments = ("fit", table, "--label", "species", "--out", tmp_path / "m", "--device", "cpu")
-    line = fails(*arguments, "--devices", 2, "--recipe", "batch_size=15")
+    line = fails(*arguments, "--devices", 2, "--method", "ln", "--recipe", "batch_size=15")
     assert "a batch of 15 rows cannot be split evenly over 2 processes" in line
     assert not (tmp_path / "m").exists()
 

@@ -171,7 +171,7 @@ def fit(
     out: Annotated[Path, typer.Option(metavar="MODEL", help="The model folder to write.")] = Path(
         "noisegate-model"
     ),
-    method: Annotated[str, typer.Option(help="A name from `noisegate list methods`.")] = "ln",
+    method: Annotated[str, typer.Option(help="A name from `noisegate list methods`.")] = "auto",
     param: Annotated[
         list[str] | None,
         typer.Option(metavar="KEY=VALUE", help="A parameter of the method; may be repeated."),

@@ -33,7 +33,7 @@ class Fit:
     data: str
     out: Path
     label: str | None = None
-    method: str = "ln"
+    method: str = "auto"
     params: dict[str, Any] = field(default_factory=dict)
     network: str = "auto"
     recipe: dict[str, Any] = field(default_factory=dict)
@@ -213,6 +213,8 @@ _SHOWN = {
 
 def report(asked: Fit, data: Dataset, fitted: Fitted, replaced: bool = False) -> None:
     """Print what was done and where it is."""
+    from noisegate.networks import ensemble
+
     identity = fitted.record["identity"]
     recipe = identity["recipe"]
     length = f"{recipe['steps']} steps" if recipe["epochs"] is None else f"{recipe['epochs']} epochs"
@@ -222,7 +224,7 @@ def report(asked: Fit, data: Dataset, fitted: Fitted, replaced: bool = False) ->
         ("inputs", _shape(data.input_shape) + _dropped(data)),
         ("classes", f"{data.n_classes}: {listed(data.classes)}"),
         ("method", asked.method + (f" ({params})" if params else "")),
-        ("network", fitted.network.spec["network"]),  # type: ignore[index]
+        ("network", ensemble.title(fitted.network.spec["network"])),  # type: ignore[index,arg-type]
         ("training", f"{length}, seed {asked.seed}, {fitted.metrics['seconds']:.1f} s"),
     ]
     if data.train.wrong is not None:

@@ -167,12 +167,12 @@ def out_of_sample_probs(job: Job, *, folds: int = 3, epochs: int | None = None) 
     labels = job.train.y
     if labels.dim() != 1:
         raise InputError(f"one label a row is needed to estimate noise, got labels of shape {labels.shape}")
-    fold = _deal(labels, min(folds, len(labels)))
+    fold = deal_folds(labels, min(folds, len(labels)))
     probs = job.per_example(job.n_classes)
     for number in range(min(folds, len(labels))):
         rows, held = (torch.nonzero(mask).squeeze(1) for mask in (fold != number, fold == number))
         objective = CrossEntropy(job.n_classes)
-        module = Watched(job.network(objective), objective, _some(job.train, held))
+        module = Watched(job.network(objective), objective, some_rows(job.train, held))
         recipe = _fold_recipe(job.recipe, epochs, len(rows))
         yield Phase(module, recipe, rows=rows, keep="last", name=f"fold {number + 1} of {folds}")
         module.look()
@@ -180,7 +180,7 @@ def out_of_sample_probs(job: Job, *, folds: int = 3, epochs: int | None = None) 
     return probs
 
 
-def _deal(labels: Tensor, folds: int) -> Tensor:
+def deal_folds(labels: Tensor, folds: int) -> Tensor:
     """A fold for every row: at random, every class spread evenly."""
     shuffled = torch.randperm(len(labels), device=labels.device)
     by_class = shuffled[labels[shuffled].argsort(stable=True)]
@@ -189,7 +189,8 @@ def _deal(labels: Tensor, folds: int) -> Tensor:
     return fold
 
 
-def _some(rows: Rows, index: Tensor) -> Rows:
+def some_rows(rows: Rows, index: Tensor) -> Rows:
+    """Some of the rows, by their numbers, on the same device."""
     picked = index.cpu().numpy()
     source = rows.source[picked] if isinstance(rows.source, np.ndarray) else rows.source.take(picked)
     return Rows(source, rows.y[index].cpu().numpy(), rows.device)

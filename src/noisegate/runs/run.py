@@ -52,7 +52,7 @@ class Run:
     def __init__(
         self,
         data: Dataset | tuple[npt.ArrayLike, npt.ArrayLike],
-        method: str | Method | Objective | type[Objective] = "ln",
+        method: str | Method | Objective | type[Objective] = "auto",
         network: NetworkSpec = "auto",
         recipe: Recipe | Mapping[str, Any] | None = None,
         seed: int = 0,
@@ -79,15 +79,16 @@ class Run:
         if why is not None:
             raise InputError(f"a run on several processes cannot do {why}; train it in one process")
         ready = resolve_recipe(recipe, len(data.train), data.input_shape, data.train.maps)
+        self._kept: npt.NDArray[np.int64] | None = None
         if data.validation is None and (ready.needs_validation or self.method.needs_validation):
+            _, self._kept = held_out_rows(len(data.train), HELD_OUT, seed)
             if sample_weight is not None:
                 weights = np.asarray(sample_weight)
                 if weights.shape != (len(data.train),):
                     raise InputError(
                         f"sample_weight must have one number a row, ({len(data.train)},), got {weights.shape}"
                     )
-                _, kept = held_out_rows(len(data.train), HELD_OUT, seed)
-                sample_weight = weights[kept]
+                sample_weight = weights[self._kept]
             data = data.hold_out(HELD_OUT, seed)
         check_labels(data)
         if data.train.maps and not self.method.takes_maps:
@@ -159,6 +160,8 @@ class Run:
         fitted.metrics = distributed.from_first(reading.read()) | {"seconds": self.seconds}
         fitted.classes = self.data.label_values
         fitted.record, fitted.reader = self.record, self.data.reader
+        if self._kept is not None and "row" in fitted.extras:  # counted as the caller counts
+            fitted.extras["row"] = torch.from_numpy(self._kept)[fitted.extras["row"]]
         self._fitted = fitted
 
     @property

@@ -23,7 +23,7 @@ from noisegate.training.trainer import Epoch
 
 def train(
     data: Dataset | tuple[npt.ArrayLike, npt.ArrayLike],
-    method: str | Method | Objective | type[Objective] = "ln",
+    method: str | Method | Objective | type[Objective] = "auto",
     network: NetworkSpec = "auto",
     recipe: Recipe | Mapping[str, Any] | None = None,
     seed: int = 0,

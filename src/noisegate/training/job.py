@@ -6,7 +6,8 @@ import contextlib
 import math
 import re
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -54,6 +55,9 @@ class Job:
     recipe : Recipe
     seed : int
     device : torch.device
+    network_name : str or function
+    network_is_auto : bool
+        Whether the choice of the network was left to this library.
     """
 
     def __init__(
@@ -73,8 +77,9 @@ class Job:
             )
         self.train, self.validation = train, validation
         self.n_classes, self.recipe, self.seed, self.device = n_classes, recipe, seed, device
+        self.network_is_auto = isinstance(network, str) and network == "auto"
         automatic = MAP_NETWORK if train.maps else networks.auto_name(self.input_shape)
-        self.network_name = automatic if network == "auto" else network
+        self.network_name = automatic if self.network_is_auto else network
         self._statistics: tuple[Tensor, Tensor] | None = None
         self._handed_out: list[weakref.ref[Tensor]] = []
 
@@ -107,19 +112,32 @@ class Job:
             # A user's network may end in something that is not a layer: it keeps the start it has.
             with contextlib.suppress(InputError):
                 outputs.init_head_(networks.find_head(net, n_outputs))
-        mean, std = self._input_statistics()
         name = self.network_name if isinstance(self.network_name, str) else None
+        return self.prepared(net, name, n_outputs)
+
+    def prepared(self, network: nn.Module, spec: str | Mapping[str, Any] | None, n_outputs: int) -> Prepared:
+        """A network behind the preparation of its inputs, on the device.
+
+        Parameters
+        ----------
+        network : nn.Module
+            From prepared inputs to outputs.
+        spec : str, mapping or None
+            What a model folder builds it from: its name, what `Ensemble.spec` says, or None for a user's own.
+        n_outputs : int
+        """
+        mean, std = self._input_statistics()
         pixels = len(self.input_shape) == 3 and self.train.source.dtype == np.uint8
-        spec = {
-            "network": name,
+        described: dict[str, Any] = {
+            "network": spec,
             "input_shape": list(self.input_shape),
             "raw_shape": list(self.train.shape),
             "n_outputs": n_outputs,
             "pixels": pixels,
         }
         if self.train.maps:
-            spec["maps"] = True
-        return Prepared(net, mean, std, spec).to(self.device)
+            described["maps"] = True
+        return Prepared(network, mean, std, described).to(self.device)
 
     def layers(self) -> str | None:
         """What a network factory builds, as text; None for a network by name."""

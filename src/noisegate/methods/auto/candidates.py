@@ -1,0 +1,165 @@
+"""The candidates of `auto` that need no gradient descent: linear, kernel, trees."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from noisegate.methods.auto.logistic import logistic_path
+from noisegate.methods.auto.rows import TrainingRows
+from noisegate.networks.forest import Forest
+from noisegate.networks.shallow import LandmarkKernel, Linear, Scaled, squared_distances
+
+#: Strengths of regularisation, as shares of the features' total variance.
+LINEAR_PENALTIES = [10**power for power in (-5.5, -5, -4.5, -4, -3.5, -3, -2.5, -2, -1.5)]
+KERNEL_PENALTIES = [10**power for power in (-4.5, -4, -3.5, -3, -2.5)]
+#: Widths of kernels: gamma is one of these over the median squared distance.
+KERNEL_SHARPNESS = (0.5, 2.0)
+LANDMARKS = 800
+KERNEL_STEPS = 40
+#: Standardised features are cut off here: one wild value should not decide a linear model.
+LIMIT = 6.0
+TREES = 100
+#: A tree is grown on at most this many rows.
+ROWS_OF_A_TREE = 10_000
+
+
+@dataclass
+class Candidate:
+    """A classifier with one or more heads, and what it says about rows it was not trained on.
+
+    Attributes
+    ----------
+    family : str
+        What it is called, and by what it is fitted again on other weights.
+    held_out : tensor (heads, N, K)
+        Probabilities of every row by models that have not seen the row's label.
+    network : nn.Module
+        From standardised inputs to logits `(B, K)` or `(B, heads, K)`; trained on all rows, or the
+        mean of the folds'.
+    """
+
+    family: str
+    held_out: Tensor
+    network: nn.Module
+
+
+Fit = Callable[[TrainingRows], Candidate]
+
+
+def views(rows: TrainingRows, deviation: Tensor) -> dict[str, Scaled]:
+    """The scales that inputs may be taken on, by name.
+
+    "each": every feature has variance 1, which suits tables; values beyond six deviations are cut
+    off. "common": all features keep their own variance, divided by one number for all, which suits
+    principal components and embeddings, whose directions of large variance carry the signal.
+
+    Parameters
+    ----------
+    rows : TrainingRows
+        Standardised.
+    deviation : tensor (d,)
+        What each feature was divided by.
+    """
+    dims = rows.x.shape[1]
+    each = Scaled(dims)
+    each.scale.fill_(1 / math.sqrt(dims))
+    each.limit.fill_(LIMIT)
+    common = Scaled(dims)
+    varies = rows.x.std(0, correction=0) > 0
+    deviation = deviation.to(rows.x).flatten() * varies
+    common.scale.copy_(deviation / deviation.square().sum().sqrt().clamp_min(1e-30))
+    return {"each": each.to(rows.x.device), "common": common.to(rows.x.device)}
+
+
+def fit_linear(rows: TrainingRows, view: Scaled, name: str) -> Candidate:
+    """Logistic regression at several strengths."""
+    path = logistic_path(view(rows.x), rows.y, rows.n_classes, rows.once, rows.weight, LINEAR_PENALTIES)
+    network = Linear(rows.x.shape[1], len(LINEAR_PENALTIES), rows.n_classes).to(rows.x.device)
+    _fill(network, view, path.weight, path.bias)
+    return Candidate(name, path.held_out, network)
+
+
+def fit_kernel(rows: TrainingRows, view: Scaled, name: str, sharpness: float, landmarks: Tensor) -> Candidate:
+    """Kernel logistic regression at several strengths, on landmarks: some of the training inputs.
+
+    The landmarks' labels are not used, so a row may be a landmark and yet held out.
+    """
+    viewed = view(rows.x)
+    chosen = viewed[landmarks]
+    between = squared_distances(chosen, chosen)
+    apart = between[~torch.eye(len(chosen), dtype=torch.bool, device=chosen.device)]
+    typical = float(apart.median()) if len(apart) else 1.0
+    gamma = sharpness / max(typical, 1e-12)
+    # Nystroem: inner products of these features are those of the kernel.
+    values, axes = torch.linalg.eigh(torch.exp(-gamma * between).double())
+    kept = values > values[-1] * 1e-6
+    whiten = (axes[:, kept] / values[kept].sqrt()).to(viewed.dtype)
+    features = torch.exp(-gamma * squared_distances(viewed, chosen)) @ whiten
+    path = logistic_path(
+        features, rows.y, rows.n_classes, rows.once, rows.weight, KERNEL_PENALTIES, KERNEL_STEPS
+    )
+    network = LandmarkKernel(rows.x.shape[1], len(chosen), len(KERNEL_PENALTIES), rows.n_classes)
+    network = network.to(rows.x.device)
+    network.landmarks.copy_(chosen)
+    network.gamma.fill_(gamma)
+    _fill(network, view, path.weight @ whiten.T, path.bias)
+    return Candidate(name, path.held_out, network)
+
+
+def _fill(network: Linear | LandmarkKernel, view: Scaled, weight: Tensor, bias: Tensor) -> None:
+    network.view.load_state_dict(view.state_dict())
+    with torch.no_grad():
+        network.weight.copy_(weight)
+        network.bias.copy_(bias)
+    network.requires_grad_(False)
+
+
+def fit_forest(rows: TrainingRows, name: str, leaf: int, seed: int) -> Candidate:
+    """A bootstrapped forest; a row is judged by the trees that were grown without it.
+
+    Parameters
+    ----------
+    name : str
+        "forest" for a random forest, "extra trees" for randomised thresholds.
+    leaf : int
+        The least number of rows in a leaf.
+    """
+    # Imported here: importing the methods stays quick.
+    from sklearn.ensemble import ExtraTreesClassifier, RandomForestClassifier
+
+    kind = ExtraTreesClassifier if name.startswith("extra") else RandomForestClassifier
+    forest = kind(
+        TREES,
+        min_samples_leaf=leaf,
+        bootstrap=True,
+        max_samples=min(len(rows), ROWS_OF_A_TREE),
+        random_state=seed,
+        n_jobs=torch.get_num_threads(),
+    )
+    x, y, weight = (t.cpu().numpy() for t in (rows.x, rows.y, rows.weight.double()))
+    forest.fit(x, y, weight)
+    network = Forest.from_sklearn(forest, rows.n_classes)
+    held = torch.zeros(len(rows), rows.n_classes)
+    counts = torch.zeros(len(rows), 1)
+    columns = torch.as_tensor(forest.classes_)
+    for tree, drawn in zip(forest.estimators_, forest.estimators_samples_, strict=True):
+        outside = np.ones(len(x), dtype=bool)
+        outside[drawn] = False
+        if not outside.any():  # few rows: a tree may have drawn them all
+            continue
+        where = torch.from_numpy(np.flatnonzero(outside))
+        shares = torch.zeros(len(where), rows.n_classes)
+        counted = torch.from_numpy(tree.tree_.predict(x[outside])).float()
+        shares[:, columns] = counted / counted.sum(1, keepdim=True)
+        held.index_add_(0, where, shares)
+        counts.index_add_(0, where, torch.ones(len(where), 1))
+    # A row that no tree left out: nothing is known about it.
+    held = torch.where(counts > 0, held / counts.clamp_min(1), 1 / rows.n_classes)
+    device = rows.x.device
+    return Candidate(name, held.unsqueeze(0).to(device), network.to(device))

@@ -1,0 +1,139 @@
+"""`auto` for vectors: linear models, kernels, trees and a bag of networks, stacked."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from noisegate.fitted import Fitted
+from noisegate.methods.auto.bagging import DROPOUT, HIDDEN, BagModule, bag_recipe
+from noisegate.methods.auto.candidates import (
+    KERNEL_SHARPNESS,
+    LANDMARKS,
+    Candidate,
+    fit_forest,
+    fit_kernel,
+    fit_linear,
+    views,
+)
+from noisegate.methods.auto.cleaning import evidence_supports, label_weights
+from noisegate.methods.auto.judging import judged
+from noisegate.methods.auto.rows import TrainingRows, training_rows
+from noisegate.methods.auto.stacking import Stack, accuracy, ensemble, stack, standard_error
+from noisegate.networks.bag import Bag
+from noisegate.networks.shallow import Scaled
+from noisegate.objectives import CrossEntropy
+from noisegate.training.job import Job
+from noisegate.training.phase import History, Phase, Phases
+from noisegate.training.recipe import Recipe, auto_recipe
+
+Candidates = Generator[Phase, History, list[Candidate]]
+#: Kinds of forests, and the least number of rows in their leaves: under noise a leaf of one row is a coin.
+FORESTS = {"forest": 3, "extra trees": 3}
+
+
+class Library:
+    """The candidates for vectors, and what they need to be fitted again on other weights.
+
+    Parameters
+    ----------
+    job : Job
+    folds : int
+    effort : int
+        Bags are trained on that many repeats of the folds, and beyond 1 on both views.
+    """
+
+    def __init__(self, job: Job, folds: int, effort: int) -> None:
+        self.job, self.effort = job, effort
+        self.prepared = job.prepared(torch.nn.Identity(), None, job.n_classes)
+        self.rows = training_rows(job, self.prepared, folds, effort)
+        self.views = views(self.rows, self.prepared.std)
+        self.landmarks = torch.randperm(len(self.rows), device=self.rows.x.device)[: LANDMARKS * effort]
+        self.seed = int(torch.randint(2**31 - 1, ()))
+
+    def first(self) -> Candidates:
+        """Fit all: kernels and networks on the scale that suits linear models best, or on both."""
+        rows = self.rows
+        found = [fit_linear(rows, view, f"linear:{name}") for name, view in self.views.items()]
+        best, others = self._ranked_views(found)
+        for name in (best, *others):
+            found += [self._kernel(rows, name, number) for number in range(len(KERNEL_SHARPNESS))]
+        for name in (best, *others) if self.effort > 1 else (best,):
+            found.append((yield from self._bag(rows, name)))
+        found += [self._forest(rows, kind, leaf) for kind, leaf in FORESTS.items()]
+        return found
+
+    def again(self, rows: TrainingRows, families: Sequence[str]) -> Candidates:
+        """Fit some families on other weights."""
+        found: list[Candidate] = []
+        for family in families:
+            kind, _, rest = family.partition(":")
+            if kind == "linear":
+                found.append(fit_linear(rows, self.views[rest], family))
+            elif kind == "kernel":
+                name, _, number = rest.partition(":")
+                found.append(self._kernel(rows, name, int(number)))
+            elif kind == "bag":
+                found.append((yield from self._bag(rows, rest)))
+            else:
+                found.append(self._forest(rows, kind, int(rest)))
+        return found
+
+    def _ranked_views(self, linear: Sequence[Candidate]) -> tuple[str, list[str]]:
+        """The better scale, and others within a standard error of it; all of them for more effort."""
+        y, weight = self.rows.y, self.rows.weight
+        scores = {
+            name: float(accuracy(candidate.held_out, y, weight).max())
+            for name, candidate in zip(self.views, linear, strict=True)
+        }
+        best = max(scores, key=lambda name: scores[name])
+        least = -1.0 if self.effort > 1 else scores[best] - standard_error(scores[best], weight)
+        return best, [name for name in scores if name != best and scores[name] >= least]
+
+    def _kernel(self, rows: TrainingRows, name: str, number: int) -> Candidate:
+        sharpness = KERNEL_SHARPNESS[number]
+        return fit_kernel(rows, self.views[name], f"kernel:{name}:{number}", sharpness, self.landmarks)
+
+    def _forest(self, rows: TrainingRows, kind: str, leaf: int) -> Candidate:
+        return fit_forest(rows, f"{kind}:{leaf}", leaf, self.seed)
+
+    def _bag(self, rows: TrainingRows, name: str) -> Generator[Phase, History, Candidate]:
+        members = rows.trains.shape[1]
+        bag = Bag(rows.x.shape[1], members, HIDDEN, rows.n_classes, DROPOUT)
+        view: Scaled = self.views[name]
+        bag.view.load_state_dict(view.state_dict())
+        bag.view.scale.div_(view(rows.x).std().clamp_min(1e-12).to(bag.view.scale.device))
+        module = BagModule(self.job.prepared(bag, None, rows.n_classes), rows)
+        yield Phase(module, self._recipe(), keep="last", name="bag")
+        return module.candidate(f"bag:{name}")
+
+    def _recipe(self) -> Recipe:
+        """The bag's own recipe, with those fields of the job's that the user has changed."""
+        return bag_recipe(len(self.rows)).replace(**changed_fields(self.job))
+
+
+def changed_fields(job: Job) -> dict[str, Any]:
+    """The fields in which a job's recipe is not the automatic one for its data: those that a user has set."""
+    automatic = auto_recipe(len(job.train), job.input_shape).to_dict()
+    fields = {name: value for name, value in job.recipe.to_dict().items() if value != automatic[name]}
+    if "steps" in fields or "epochs" in fields:
+        fields |= {"steps": job.recipe.steps, "epochs": job.recipe.epochs}
+    return fields | {"keep": "last", "patience": None, "ema": 0.0}
+
+
+def phases(job: Job, folds: int, effort: int) -> Phases:
+    """Candidates on the given labels; the same on weighed labels; an ensemble of what the evidence supports."""
+    library = Library(job, folds, effort)
+    rows = library.rows
+    first = stack((yield from library.first()), rows.y, rows.weight)
+    weights = label_weights(first.probs, rows.y)
+    again = yield from library.again(rows.reweighted(weights), first.families)
+    second = stack(again, rows.y, rows.weight)
+    stacks: list[Stack] = [first, second] if evidence_supports(first, second) else [first]
+    network = ensemble(stacks).to(job.device)
+    held_out: Tensor = torch.stack([each.probs for each in stacks]).mean(0)
+    predicts = job.prepared(network, network.spec(), job.n_classes)
+    return Fitted(predicts, CrossEntropy(job.n_classes), **judged(held_out, rows.y))

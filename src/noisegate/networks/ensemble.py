@@ -1,0 +1,169 @@
+"""An ensemble is a network: its outputs are the log of its members' mean probability."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from noisegate.errors import InputError
+from noisegate.networks.bag import Bag
+from noisegate.networks.forest import Forest
+from noisegate.networks.registry import build
+from noisegate.networks.shallow import LandmarkKernel, Linear
+
+Factory = Callable[[tuple[int, ...], int], nn.Module]
+#: Members whose sizes describe them; any other member is a network by name, or a user's own.
+MEMBERS: dict[str, type[Any]] = {kind.kind: kind for kind in (Linear, LandmarkKernel, Bag, Forest)}
+
+
+class Ensemble(nn.Module):
+    """The weighted mean of several classifiers' probabilities, as logits for cross-entropy.
+
+        f(x) = sharpness * log sum_h w_h softmax(b_h f_h(x))
+
+    A member is any module from inputs to logits `(B, K)`, or to those of several heads `(B, H, K)`.
+    Each head h has a weight w_h and a sharpness b_h, an inverse temperature. At `sharpness` 1
+    softmax(f) is the mean itself.
+
+    Parameters
+    ----------
+    members : sequence of nn.Module
+    heads : sequence of int
+        The number of heads of each member.
+    names : sequence of str or None, optional
+        For members that are not of this package's own kinds: the name they are built by, None for a
+        user's own.
+
+    Attributes
+    ----------
+    weights, sharpnesses : float tensors (sum of heads,)
+        Weights sum to one; equal by default.
+    sharpness : float tensor ()
+
+    Shapes
+    ------
+    (B, ...) -> (B, K)
+
+    Examples
+    --------
+    >>> import torch
+    >>> one, two = torch.nn.Linear(3, 2), torch.nn.Linear(3, 2)
+    >>> x = torch.ones(4, 3)
+    >>> mean = (one(x).softmax(1) + two(x).softmax(1)) / 2
+    >>> torch.allclose(Ensemble([one, two], [1, 1])(x).softmax(1), mean)
+    True
+    """
+
+    weights: Tensor
+    sharpnesses: Tensor
+    sharpness: Tensor
+
+    def __init__(
+        self, members: Sequence[nn.Module], heads: Sequence[int], names: Sequence[str | None] | None = None
+    ) -> None:
+        super().__init__()
+        self.members = nn.ModuleList(members)
+        self.heads = tuple(int(n) for n in heads)
+        self.names = tuple(names) if names is not None else (None,) * len(self.heads)
+        if len(self.heads) != len(self.members) or len(self.names) != len(self.members) or not self.heads:
+            raise InputError(
+                f"an ensemble needs at least one member, and one number of heads and one name for each; got "
+                f"{len(self.members)} members, {len(self.heads)} numbers of heads, {len(self.names)} names"
+            )
+        total = sum(self.heads)
+        self.register_buffer("weights", torch.full((total,), 1.0 / total))
+        self.register_buffer("sharpnesses", torch.ones(total))
+        self.register_buffer("sharpness", torch.ones(()))
+
+    def forward(self, x: Tensor) -> Tensor:
+        mixture: Tensor | None = None
+        place = 0
+        for member, heads in zip(self.members, self.heads, strict=True):
+            logits = member(x)
+            logits = logits.unsqueeze(1) if logits.dim() == 2 else logits
+            part = slice(place, place + heads)
+            place += heads
+            scaled = logits * self.sharpnesses[part, None]
+            terms = torch.log_softmax(scaled, 2) + self.weights[part].log()[:, None]
+            term = torch.logsumexp(terms, 1)
+            mixture = term if mixture is None else torch.logaddexp(mixture, term)
+        assert mixture is not None  # the constructor has seen to it
+        return self.sharpness * mixture
+
+    def spec(self) -> dict[str, Any]:
+        """What `from_spec` builds the same ensemble from, as plain data."""
+        return {
+            "kind": "ensemble",
+            "members": [
+                _described(member, name) for member, name in zip(self.members, self.names, strict=True)
+            ],
+            "heads": list(self.heads),
+        }
+
+
+def _described(member: Any, name: str | None) -> dict[str, Any]:
+    own = type(member) in MEMBERS.values()
+    return member.spec() if own else {"kind": "network", "name": name}
+
+
+def from_spec(
+    spec: str | Mapping[str, Any] | None,
+    input_shape: tuple[int, ...],
+    n_outputs: int,
+    factory: Factory | None = None,
+) -> nn.Module:
+    """The network of a model folder, its weights not yet loaded.
+
+    Parameters
+    ----------
+    spec : str, mapping or None
+        A network's name, what `Ensemble.spec` gave, or None for a user's own network.
+    factory : function (input_shape, n_outputs) -> nn.Module, optional
+        Builds the user's own network, alone or as a member of an ensemble.
+    """
+    if isinstance(spec, Mapping):
+        members = [_member(each, input_shape, n_outputs, factory) for each in spec["members"]]
+        return Ensemble(members, spec["heads"], [each.get("name") for each in spec["members"]])
+    if factory is not None:
+        return factory(input_shape, n_outputs)
+    if spec is None:
+        raise InputError("the model has a network of the user's own: hand its factory over as network=")
+    return build(spec, input_shape, n_outputs)
+
+
+def _member(
+    spec: Mapping[str, Any], shape: tuple[int, ...], n_outputs: int, factory: Factory | None
+) -> nn.Module:
+    if spec["kind"] == "network":
+        return from_spec(spec["name"], shape, n_outputs, None if spec["name"] else factory)
+    sizes = {name: value for name, value in spec.items() if name != "kind"}
+    if spec["kind"] not in MEMBERS:
+        raise InputError(
+            f"unknown kind of ensemble member {spec['kind']!r}; expected {', '.join(MEMBERS)} or network"
+        )
+    return MEMBERS[spec["kind"]](**sizes)
+
+
+def needs_factory(spec: str | Mapping[str, Any] | None) -> bool:
+    """Whether a network of the user's own is in it, whose code is not stored."""
+    if isinstance(spec, Mapping):
+        return any(each["kind"] == "network" and each["name"] is None for each in spec["members"])
+    return spec is None
+
+
+def title(spec: str | Mapping[str, Any] | None) -> str:
+    """What a report calls it.
+
+    >>> title({"members": [{"kind": "linear"}, {"kind": "forest"}, {"kind": "forest"}], "heads": [3, 1, 1]})
+    'ensemble of linear, 2 forest'
+    """
+    if not isinstance(spec, Mapping):
+        return spec or "the user's own"
+    counts: dict[str, int] = {}
+    for each in spec["members"]:
+        name = each.get("name") or each["kind"]
+        counts[name] = counts.get(name, 0) + 1
+    return "ensemble of " + ", ".join(f"{n} {name}" if n > 1 else name for name, n in counts.items())

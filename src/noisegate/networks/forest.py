@@ -1,0 +1,95 @@
+"""A forest of decision trees as tensors: a network without a gradient."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+#: Probabilities of a forest are kept this far from 0: its logits stay finite.
+FLOOR = 1e-6
+
+
+class Forest(nn.Module):
+    """The mean of many decision trees' class shares, `(B, d)` -> `(B, K)`, as logs.
+
+    All trees lie in one table of nodes. A row starts at the roots of all trees and goes to `left`
+    where its feature is at most the threshold, else to `right`; a leaf points to itself, so after
+    `depth` moves every row is in its leaves.
+
+    Parameters
+    ----------
+    n_trees, n_nodes, n_leaves, n_outputs, depth : int
+
+    Notes
+    -----
+    Features are compared in float32, like scikit-learn's trees compare them.
+    """
+
+    kind: ClassVar[str] = "forest"
+    roots: Tensor
+    feature: Tensor
+    threshold: Tensor
+    left: Tensor
+    right: Tensor
+    leaf: Tensor
+    shares: Tensor
+
+    def __init__(self, n_trees: int, n_nodes: int, n_leaves: int, n_outputs: int, depth: int) -> None:
+        super().__init__()
+        self.depth = depth
+        for name, size in (
+            ("roots", n_trees),
+            *((n, n_nodes) for n in ("feature", "left", "right", "leaf")),
+        ):
+            self.register_buffer(name, torch.zeros(size, dtype=torch.int64))
+        self.register_buffer("threshold", torch.zeros(n_nodes, dtype=torch.float64))
+        self.register_buffer("shares", torch.zeros(n_leaves, n_outputs))
+
+    @classmethod
+    def from_sklearn(cls, forest: Any, n_outputs: int) -> Forest:
+        """The tensors of a fitted forest of scikit-learn's, for classes that are numbers from 0 on."""
+        trees = [each.tree_ for each in forest.estimators_]
+        offsets = np.cumsum([0, *(tree.node_count for tree in trees)])
+        leaves = np.concatenate([tree.children_left < 0 for tree in trees])
+        columns = np.asarray(forest.classes_, dtype=np.int64)
+        made = cls(
+            len(trees),
+            int(offsets[-1]),
+            int(leaves.sum()),
+            n_outputs,
+            max(int(tree.max_depth) for tree in trees),
+        )
+        itself = np.arange(offsets[-1])
+        for name in ("left", "right"):
+            children = [
+                getattr(tree, f"children_{name}") + start for tree, start in zip(trees, offsets, strict=False)
+            ]
+            getattr(made, name).copy_(torch.from_numpy(np.where(leaves, itself, np.concatenate(children))))
+        feature = np.concatenate([tree.feature for tree in trees])
+        made.feature.copy_(torch.from_numpy(np.where(leaves, 0, feature)))
+        made.threshold.copy_(torch.from_numpy(np.concatenate([tree.threshold for tree in trees])))
+        made.leaf.copy_(torch.from_numpy(np.where(leaves, np.cumsum(leaves) - 1, 0)))
+        made.roots.copy_(torch.from_numpy(offsets[:-1]))
+        counts = np.concatenate([tree.value[:, 0, :] for tree in trees])[leaves]
+        made.shares[:, torch.from_numpy(columns)] = torch.from_numpy(
+            counts / counts.sum(1, keepdims=True)
+        ).float()
+        return made
+
+    def forward(self, x: Tensor) -> Tensor:
+        compared = x.float()
+        node = self.roots.expand(len(x), -1)
+        for _ in range(self.depth):
+            goes_left = compared.gather(1, self.feature[node]) <= self.threshold[node]
+            node = torch.where(goes_left, self.left[node], self.right[node])
+        probs = self.shares[self.leaf[node]].to(x.dtype).mean(1)
+        return probs.clamp_min(FLOOR).log()
+
+    def spec(self) -> dict[str, Any]:
+        """Kind and sizes, as plain data."""
+        leaves, outputs = self.shares.shape
+        sizes = {"n_trees": len(self.roots), "n_nodes": len(self.feature), "n_leaves": leaves}
+        return {"kind": self.kind, **sizes, "n_outputs": outputs, "depth": self.depth}
