@@ -6,7 +6,6 @@ import torch
 from torch import Tensor, nn
 
 from noisegate.errors import InputError
-from noisegate.networks._conv3x3 import Conv3x3
 
 
 class Head(nn.Linear):
@@ -46,8 +45,6 @@ def image_shape(network: str, input_shape: tuple[int, ...], smallest: int = 1) -
 
 def conv(n_in: int, n_out: int, size: int, stride: int = 1) -> nn.Conv2d:
     """A convolution without bias (a normalisation follows) that keeps the size up to the stride."""
-    if (size, stride) == (3, 1):
-        return Conv3x3(n_in, n_out)
     return nn.Conv2d(n_in, n_out, size, stride=stride, padding=size // 2, bias=False)
 
 
