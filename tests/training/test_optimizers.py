@@ -6,7 +6,17 @@ import torch
 from torch import nn
 
 import noisegate as ng
-from noisegate.training.optimizers import build_optimizer, parameter_groups
+from noisegate.training import optimizers
+from noisegate.training.optimizers import Adam, AdamOfTorch, build_optimizer, has_kernels, parameter_groups
+
+
+@pytest.fixture(autouse=True, params=["kernels", "torch.optim"])
+def way(request, monkeypatch):
+    """By torch's private kernels, and as where torch has none."""
+    if request.param == "torch.optim":
+        monkeypatch.setattr(optimizers, "has_kernels", lambda name: False)
+    return request.param
+
 
 REFERENCES = {
     "sgd": lambda p: torch.optim.SGD(p, lr=0.05, momentum=0.8, weight_decay=0.1, foreach=False),
@@ -202,8 +212,10 @@ def test_another_goes_on_from_its_state(name):
         torch.testing.assert_close(p, q)
 
 
-def test_training_on_a_cpu_does_not_load_the_compiler():
+def test_training_on_a_cpu_does_not_load_the_compiler(way):
     """It takes longer than a small fit."""
+    if way == "torch.optim":
+        pytest.skip("torch.optim loads it")
     program = (
         "import sys, noisegate as ng\n"
         "data = ng.data.load('digits').corrupt(ng.noise.Symmetric(0.2), seed=0)\n"
@@ -213,3 +225,20 @@ def test_training_on_a_cpu_does_not_load_the_compiler():
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_torchs_classes_are_used_where_a_kernel_is_missing_or_takes_other_arguments(monkeypatch, way):
+    if way == "torch.optim":
+        pytest.skip("this is about how the way is chosen")
+    has_kernels.cache_clear()
+    assert type(build_optimizer(small_network(), recipe_for("adam"), torch.tensor(0.05))) is Adam
+    for other in (None, lambda *args, rate: None):
+        has_kernels.cache_clear()
+        with monkeypatch.context() as patch:
+            if other is None:
+                patch.delattr(torch, "_fused_adam_")
+            else:
+                patch.setattr(torch, "_fused_adam_", other)
+            kind = type(build_optimizer(small_network(), recipe_for("adam"), torch.tensor(0.05)))
+        assert kind is AdamOfTorch
+    has_kernels.cache_clear()

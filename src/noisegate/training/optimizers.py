@@ -1,11 +1,13 @@
 """Optimisers with a tensor learning rate, and a way to skip an update without touching their state.
 
-They are thin: torch's fused kernels do the work. The classes that torch.optim has around the same kernels import
-torch's compiler when they are first used, which takes longer than many a small fit.
+Torch's fused kernels do the work. They are called directly, because the classes of torch.optim import
+torch's compiler when they are first used, which takes longer than many a small fit. The kernels are
+private to torch, though: where one is missing, or takes other arguments, those classes are used.
 """
 
 from __future__ import annotations
 
+import functools
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any, ClassVar
@@ -181,6 +183,80 @@ class LARS(Optimizer):
             velocity.copy_(new)
 
 
+class _OfTorch(Optimizer):
+    """A fused optimiser of torch.optim on the state of one of ours: the same kernels, the same numbers."""
+
+    def __init__(self, groups: list[Group], recipe: Recipe, lr: Tensor) -> None:
+        super().__init__(groups, recipe, lr)
+        options = [{k: v for k, v in group.items() if k != "adapt"} for group in groups]
+        self._inner = self._build(options)
+        for p, state in zip(self.parameters, self.state, strict=True):
+            self._inner.state[p] = state
+
+    @abstractmethod
+    def _build(self, groups: list[Group]) -> Any:
+        """The optimiser of torch.optim."""
+
+    @torch.no_grad()
+    def step(self) -> None:
+        self._inner.found_inf = self.found_inf
+        self._inner.step()
+
+    def _update(self, params: list[Tensor], gradients: list[Tensor], group: Group) -> None:
+        raise NotImplementedError("torch.optim updates all groups at once")
+
+
+class MomentumOfTorch(_OfTorch, Momentum):
+    """`Momentum` by torch.optim.SGD."""
+
+    def _build(self, groups: list[Group]) -> Any:
+        return torch.optim.SGD(
+            groups,
+            lr=self.lr,
+            momentum=self.recipe.momentum,
+            weight_decay=self.recipe.weight_decay,
+            nesterov=self.recipe.optimizer == "nesterov",
+            fused=True,
+        )
+
+
+class AdamOfTorch(_OfTorch, Adam):
+    """`Adam` by torch.optim.Adam or torch.optim.AdamW."""
+
+    def _build(self, groups: list[Group]) -> Any:
+        kind = torch.optim.AdamW if self.recipe.optimizer == "adamw" else torch.optim.Adam
+        return kind(
+            groups,
+            lr=self.lr,
+            betas=self.recipe.betas,
+            eps=self.recipe.eps,
+            weight_decay=self.recipe.weight_decay,
+            fused=True,
+            capturable=self.lr.is_cuda,
+        )
+
+
+@functools.cache
+def has_kernels(optimizer: str) -> bool:
+    """Whether this torch has the kernels of an optimiser, with the arguments that are known here."""
+    p = nn.Parameter(torch.zeros(1))
+    p.grad = torch.zeros(1)
+    recipe = Recipe(optimizer=optimizer)
+    try:
+        KINDS[optimizer]([{"params": [p]}], recipe, torch.zeros(())).step()
+    except (AttributeError, TypeError, RuntimeError):
+        return False
+    return True
+
+
+#: Where a kernel is missing.
+KINDS_OF_TORCH: dict[str, type[Optimizer]] = {
+    "sgd": MomentumOfTorch,
+    "nesterov": MomentumOfTorch,
+    "adam": AdamOfTorch,
+    "adamw": AdamOfTorch,
+    "lars": LARS,
+}
 KINDS: dict[str, type[Optimizer]] = {
     "sgd": Momentum,
     "nesterov": Momentum,
@@ -210,4 +286,5 @@ def parameter_groups(module: nn.Module, recipe: Recipe) -> list[Group]:
 
 def build_optimizer(module: nn.Module, recipe: Recipe, lr: Tensor) -> Optimizer:
     """The optimiser of a recipe over the trainable parameters of `module`; it reads its rate from `lr`."""
-    return KINDS[recipe.optimizer](parameter_groups(module, recipe), recipe, lr)
+    kinds = KINDS if has_kernels(recipe.optimizer) else KINDS_OF_TORCH
+    return kinds[recipe.optimizer](parameter_groups(module, recipe), recipe, lr)
