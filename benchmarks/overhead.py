@@ -10,7 +10,7 @@ chooses (`noisegate.networks.layout`), LeNet-5 at MNIST's size. Short epochs are
 the pairs' ratios counts; there are many runs, each against a network of its own, and the median over them counts.
 
 The speed is taken against the loop as one writes it, in torch's default layout. Each is a process of its own, in
-turn: the trainer also keeps freed memory (`noisegate.training.memory`), which would help a loop beside it too.
+turn: the trainer's also keep freed memory, as the command line does (`noisegate.runs.memory`).
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from torch import nn
 
 import noisegate as ng
 from noisegate.data import Dataset, Split
+from noisegate.runs.memory import memory_kept
 from noisegate.runs.run import Run
 
 RESULTS = Path(__file__).parent / "results" / "overhead.md"
@@ -99,7 +100,8 @@ def measure_speed(who: str, name: str) -> float:
         epochs = bare_epochs(data, name, batch, torch.contiguous_format)
         seconds = [next(epochs) for _ in range(SPEED_EPOCHS)]
     else:
-        seconds = list(trained_epochs(data, name, batch, SPEED_EPOCHS))
+        with memory_kept():
+            seconds = list(trained_epochs(data, name, batch, SPEED_EPOCHS))
     return statistics.median(seconds[1:]) / steps * 1e3
 
 
@@ -114,7 +116,8 @@ def interval(values: list[float]) -> tuple[float, float]:
 
 def overhead_section() -> str:
     data = images((1, 28, 28), ROWS)
-    found = [measurement(data) for _ in range(RUNS)]
+    with memory_kept():
+        found = [measurement(data) for _ in range(RUNS)]
     low, high = interval([ratio for *_, ratio in found])
     median = statistics.median(ratio for *_, ratio in found)
     text = (

@@ -16,6 +16,7 @@ import typer.main
 from noisegate._version import __version__
 from noisegate.cli import output
 from noisegate.errors import InputError, NoisegateError
+from noisegate.runs.memory import memory_kept
 
 UNHEARD, USAGE, INTERRUPTED = 1, 2, 130
 
@@ -620,7 +621,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     output.prepare()
     try:
         arguments = list(sys.argv[1:] if argv is None else argv)
-        code = command.main(args=arguments, prog_name="noisegate", standalone_mode=False, obj=state)
+        with memory_kept():
+            code = command.main(args=arguments, prog_name="noisegate", standalone_mode=False, obj=state)
     except (KeyboardInterrupt, typer.Abort):
         code = INTERRUPTED
     except Exception as error:

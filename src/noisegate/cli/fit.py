@@ -21,6 +21,7 @@ from noisegate.data.dataset import Dataset, Split, held_out_rows
 from noisegate.data.tables import TableReader, test_split
 from noisegate.errors import InputError
 from noisegate.noise import load_labels
+from noisegate.runs.memory import memory_kept
 
 if TYPE_CHECKING:
     from noisegate.fitted import Fitted
@@ -59,7 +60,13 @@ def run(asked: Fit) -> None:
     elif distributed.started_by_torchrun():
         raise InputError("torchrun has started the processes already: leave --devices out")
     else:
-        distributed.launch(run_here, asked.devices, asked, device=asked.device)
+        distributed.launch(run_process, asked.devices, asked, device=asked.device)
+
+
+def run_process(asked: Fit) -> None:
+    """`run_here` in a process of its own, one of several."""
+    with memory_kept():
+        run_here(asked)
 
 
 def run_here(asked: Fit) -> None:

@@ -1,4 +1,4 @@
-"""Memory that a step on a CPU gives back and asks for again stays with the process."""
+"""Keep the memory that a step on a CPU frees and asks for again."""
 
 from __future__ import annotations
 
@@ -28,10 +28,18 @@ def memory_kept() -> Iterator[None]:
     every page of it is fetched, and zeroed, anew: up to a quarter of the time of a LeNet-5's step, in some runs and
     not in others. Blocks over 32 MiB still go back.
 
-    It concerns the whole process: inside, it holds as much memory as it had at its peak. Afterwards the thresholds
+    The command line and its workers do so. `ng.train` does not by itself, because it concerns the whole process:
+    inside, it holds as much memory as it had at its peak. Afterwards the thresholds
     are those that glibc comes to by itself once large blocks have been freed. Where the environment sets malloc's
     thresholds (`MALLOC_TRIM_THRESHOLD_`, `GLIBC_TUNABLES`, ...), and on systems without glibc, nothing happens. It
     may be nested, and used by several threads.
+
+    Examples
+    --------
+    >>> import noisegate as ng
+    >>> data = ng.data.load("moons")
+    >>> with memory_kept():
+    ...     fitted = ng.train(data, "ce", "mlp-8", {"epochs": 1}, device="cpu")
     """
     global _inside
     libc = _libc()

@@ -14,6 +14,7 @@ from multiprocessing.connection import Connection, wait
 
 from noisegate._io.processes import how_it_ended, no_interrupt
 from noisegate.errors import InputError, NoisegateError, UnknownNameError
+from noisegate.runs.memory import memory_kept
 from noisegate.runs.run import Run
 from noisegate.studies import memory
 from noisegate.studies.engines.base import Context, Engine
@@ -285,8 +286,9 @@ def _work(pipe: Connection, context: Context, threads: int, parent: int) -> None
     try:
         store = Store(context.out)
         pipe.send(None)
-        while True:
-            _do(pipe, pipe.recv(), store, context, parent)
+        with memory_kept():
+            while True:
+                _do(pipe, pipe.recv(), store, context, parent)
     except (EOFError, BrokenPipeError, ConnectionResetError):
         return
     except UnknownNameError as error:

@@ -28,6 +28,7 @@ from noisegate._io.lock import locked
 from noisegate._version import __version__
 from noisegate.data.registry import root_folder
 from noisegate.errors import BusyError, InputError, NoisegateError, first_line
+from noisegate.runs.memory import memory_kept
 from noisegate.studies import memory
 from noisegate.studies.engines.base import Context, Engine
 from noisegate.studies.engines.local import RUN_BYTES
@@ -572,7 +573,8 @@ def _do_away(settings: RunSettings, order: _Order, news: Any) -> _Outcome:
         folder.mkdir(mode=0o700)
     store, busy = Store(folder), False
     try:
-        last = _follow(settings, store, order, news)
+        with memory_kept():
+            last = _follow(settings, store, order, news)
         busy = last.kind == "busy"
         if last.kind != "finished":
             return _Outcome(last.kind, last.message, content=store.failure(settings) or {})
