@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import secrets
+import signal
+import subprocess
+import sys
 import warnings
 
 import pytest
@@ -71,3 +75,50 @@ def visit():
 def client(table_audit, review_of):
     folder, _ = table_audit(120)
     return Client(review_of(folder))
+
+
+class Server:
+    """`noisegate review` as a process, which can be killed and started again with the same address."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        self.start(0, None)
+
+    def start(self, port, token):
+        # The command draws a new token each time; a server that is started again is told the old one.
+        code = (
+            "import sys; from noisegate.auditing.review.serve import serve; "
+            "serve(sys.argv[1], port=int(sys.argv[2]), token=sys.argv[3] or None, reviewer='ana', "
+            "started=lambda address: print(address, flush=True))"
+        )
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", code, str(self.folder), str(port), token or ""],
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        self.address = self.process.stdout.readline().strip()
+        self.port, self.token = re.search(r":(\d+)/\?token=(.+)", self.address).groups()
+
+    def kill(self):
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait()
+        self.process.stdout.close()
+
+    def restart(self):
+        self.start(int(self.port), self.token)
+
+    def at(self, query):
+        return f"http://127.0.0.1:{self.port}/?{query}"
+
+
+@pytest.fixture
+def serve():
+    servers = []
+
+    def start(folder):
+        servers.append(Server(folder))
+        return servers[-1]
+
+    yield start
+    for server in servers:
+        server.kill()

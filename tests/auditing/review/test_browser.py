@@ -8,9 +8,6 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import signal
-import subprocess
-import sys
 import time
 
 import pandas as pd
@@ -47,54 +44,6 @@ def browser():
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
         yield browser
         browser.close()
-
-
-class Server:
-    """`noisegate review` as a process, which can be killed and started again with the same address."""
-
-    def __init__(self, folder, *arguments):
-        self.folder = folder
-        # The command's own token is new each time; a restart has to be told the old one to keep the page open.
-        self.arguments = arguments
-        self.start(0, None)
-
-    def start(self, port, token):
-        code = (
-            "import sys; from noisegate.auditing.review.serve import serve; "
-            "serve(sys.argv[1], port=int(sys.argv[2]), token=sys.argv[3] or None, reviewer='ana', "
-            "started=lambda address: print(address, flush=True))"
-        )
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", code, str(self.folder), str(port), token or ""],
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        self.address = self.process.stdout.readline().strip()
-        self.port, self.token = re.search(r":(\d+)/\?token=(.+)", self.address).groups()
-
-    def kill(self):
-        self.process.send_signal(signal.SIGKILL)
-        self.process.wait()
-        self.process.stdout.close()
-
-    def restart(self):
-        self.start(int(self.port), self.token)
-
-    def at(self, query):
-        return f"http://127.0.0.1:{self.port}/?{query}"
-
-
-@pytest.fixture
-def serve():
-    servers = []
-
-    def start(folder):
-        servers.append(Server(folder))
-        return servers[-1]
-
-    yield start
-    for server in servers:
-        server.kill()
 
 
 @pytest.fixture
