@@ -29,6 +29,7 @@ from noisegate.networks import ensemble
 from noisegate.networks.layout import channels_last_
 from noisegate.networks.prepare import Prepared
 from noisegate.objectives import Objective
+from noisegate.reporting.card import write_card
 
 FORMAT = 1
 #: Digits of the weights' SHA-256 in the name of their file.
@@ -151,7 +152,7 @@ class Fitted:
         return pd.DataFrame({name: column[order] for name, column in frame.items()})
 
     def save(self, path: str | Path, **more: Any) -> None:
-        """Write a model folder: `model.json`, and the weights as safetensors.
+        """Write a model folder: `model.json`, the weights as safetensors, and a model card, README.md.
 
         The weights get a new name and `model.json` is replaced last, so a full disk or a kill leaves the model
         that was there before, whole. `more` is plain data kept in `model.json`.
@@ -173,7 +174,9 @@ class Fitted:
             save_tree(temporary, tree)
             name = _weights_name(hashlib.sha256(temporary.read_bytes()).hexdigest()[:HASH_DIGITS])
             temporary.replace(folder / name)
-            write_json(folder / "model.json", self._description(spec, name) | more)
+            description = self._description(spec, name) | more
+            write_json(folder / "model.json", description)
+            write_card(folder / "README.md", description, self.extras)
             for old in folder.glob("weights-*.safetensors"):
                 if old.name != name:
                     old.unlink()

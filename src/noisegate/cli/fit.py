@@ -236,7 +236,8 @@ def report(asked: Fit, data: Dataset, fitted: Fitted, replaced: bool = False) ->
     ]
     if data.train.wrong is not None:
         lines.append(("wrong labels", f"{int(data.train.wrong.sum()):,} of {len(data.train):,}"))
-    lines.append(("given labels repeated", agreement(fitted, data)))
+    lines += _on_unseen_rows(asked, data, fitted)
+    lines.append(("given training labels", agreement(fitted, data)))
     for key, name in _SHOWN.items():
         if key in fitted.metrics:
             value = fitted.metrics[key]
@@ -249,12 +250,54 @@ def _shape(shape: tuple[int, ...]) -> str:
     return f"{shape[0]:,} numbers" if len(shape) == 1 else f"{' x '.join(map(str, shape))} pixels"
 
 
+def _on_unseen_rows(asked: Fit, data: Dataset, fitted: Fitted) -> list[tuple[str, str]]:
+    """What predictions for rows whose label was held out say, if the method has made any."""
+    from noisegate.evaluation.held_out import held_out
+
+    found = held_out(fitted.extras)
+    if found is None:
+        if asked.test is not None or data.test is not None:
+            return []
+        how = "this method holds no rows out; --test PATH measures it, and so does --method auto"
+        return [("accuracy on unseen rows", f"not known: {how}")]
+    lines = [
+        (
+            "accuracy on unseen rows",
+            f"{found.accuracy:.2%} of {found.n:,} given labels, each predicted without having seen it "
+            f"(log-likelihood {found.log_likelihood:.4f})",
+        )
+    ]
+    if found.noise_rate is not None:
+        lines.append(("wrong labels, estimated", f"{found.noise_rate:.1%} of the given labels"))
+    if found.clean_accuracy is not None:
+        lines.append(
+            (
+                "accuracy on true labels",
+                f"about {found.clean_accuracy:.1%}, estimated: the given labels are partly wrong, so a classifier "
+                "that is right can differ from them",
+            )
+        )
+    if found.issues is not None:
+        label = f" --label {asked.label}" if asked.label else ""
+        lines.append(
+            (
+                "labels to check",
+                f"{found.issues:,} look wrong; `noisegate audit {asked.data}{label}` shows them, and in Python "
+                f"noisegate.Fitted.load({str(asked.out)!r}).label_issues()",
+            )
+        )
+    return lines
+
+
 def agreement(fitted: Fitted, data: Dataset) -> str:
     """How many given labels of some training rows the classifier predicts: near chance it has not learnt."""
     most = 10_000 if len(data.input_shape) == 1 else 500
     some = data.train.take(np.unique(np.linspace(0, len(data.train) - 1, most).astype(np.int64)))
     same = fitted.predict_proba(some.x).argmax(1) == some.y
-    return f"{same.mean():.2%} of {len(some):,} rows"
+    return (
+        f"the classifier repeats {same.mean():.2%} of {len(some):,} (near chance: it has learnt nothing; "
+        "all: the wrong ones too)"
+    )
 
 
 def _rows(data: Dataset, identity: dict[str, Any]) -> str:
