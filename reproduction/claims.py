@@ -156,10 +156,9 @@ CLAIMS: Mapping[str, tuple[Claim, ...]] = {
 }
 
 
-def table(store: Store, name: str) -> list[str]:
+def table(store: Store, name: str, changed: str = "") -> list[str]:
     """What became of the claims of a study, as Markdown."""
-    study = papers.get(name)
-    small = study.at_scale("laptop")
+    small = sizes.sized(papers.get(name), changed)
     lines = ["| claim | difference | pairs | p | |", "|---|---|---|---|---|"]
     tested = [_line(small, claim, store) for claim in CLAIMS[name]]
     if not any(tested):

@@ -29,6 +29,7 @@ import claims
 import numpy as np
 import sizes
 
+from noisegate._io.files import read_json
 from noisegate.studies import papers
 from noisegate.studies.report.table import CellRuns, Entry, build_table, gather
 from noisegate.studies.report.words import with_deviation
@@ -43,12 +44,13 @@ PART = 2_500_000
 #: What a run leaves that is worth keeping.
 ARRAYS = "arrays.safetensors"
 KEPT = ("result.json", ARRAYS, "failed.json")
-#: Bytes of arrays beyond which a run's are left out: a figure that needs them is drawn when the run is done again.
-LARGE = 400_000
+#: Bytes of arrays beyond which only the first seed's are kept: figures show one network.
+LARGE = 40_000
 #: The accuracies of a run: at its end, and at the epoch whose accuracy on the noisy validation rows is best.
 LAST, CHOSEN = "test_accuracy", "test_accuracy_best_validation"
 BLOCK = re.compile(
-    r"(<!-- (cells|changes|coverage|claims)(?: of ([\w-]+))?( at laptop)?( rows [\w,.-]+)? -->\n).*?(<!-- end -->)",
+    r"(<!-- (cells|changes|coverage|claims)(?: of ([\w-]+))?( at laptop(?: \w+)?)?( rows [\w,.-]+)? -->\n)"
+    r".*?(<!-- end -->)",
     re.DOTALL,
 )
 
@@ -74,7 +76,7 @@ def pack(folder: Path, archives: Path = ARCHIVES) -> dict[str, int]:
         whole = Path(scratch)
         unpack(whole, archives)
         for path in sorted((folder / "runs").glob("*/*")):
-            if path.name in KEPT and not (path.name == ARRAYS and path.stat().st_size > LARGE):
+            if path.name in KEPT and not (path.name == ARRAYS and _is_spare(path)):
                 target = whole / "runs" / path.parent.name / path.name
                 target.parent.mkdir(parents=True, exist_ok=True)
                 target.write_bytes(path.read_bytes())
@@ -84,6 +86,13 @@ def pack(folder: Path, archives: Path = ARCHIVES) -> dict[str, int]:
                 file = f"{name}.tar.xz" if number == 1 else f"{name}.{number}.tar.xz"
                 _write_archive(archives / file, whole / "runs", part)
     return {name: len(keys) for name, keys in groups.items()}
+
+
+def _is_spare(path: Path) -> bool:
+    """Whether these are large arrays of another than the first seed."""
+    result = path.with_name("result.json")
+    large = path.stat().st_size > LARGE
+    return large and (not result.exists() or read_json(result)["settings"]["seed"] > 0)
 
 
 def _parts(keys: Sequence[str], runs: Path) -> list[list[str]]:
@@ -126,6 +135,10 @@ def _groups(store: Store) -> dict[str, list[str]]:
         for cell in study:
             for run in sizes.runs(study, cell):
                 places.setdefault(run.key, f"{study.name}-laptop-{slug(cell.row)}")
+    for words, study in sizes.changed_studies():
+        for cell in study:
+            for run in sizes.runs(study, cell):
+                places.setdefault(run.key, f"{study.name}-laptop-{words}-{slug(cell.row)}")
     groups: dict[str, list[str]] = defaultdict(list)
     for path in sorted((store.folder / "runs").iterdir()):
         result = store.result(path.name)
@@ -304,13 +317,14 @@ def written(text: str, store: Store) -> str:
         return match[1] + "\n".join(["", *lines(match, rows), ""]) + match[6]
 
     def lines(match: re.Match[str], rows: list[str]) -> Sequence[str]:
+        changed = (match[4] or "").removeprefix(" at laptop").strip()
         if match[2] == "coverage":
             return sizes.coverage(store)
         if match[2] == "claims":
-            return claims.table(store, match[3])
+            return claims.table(store, match[3], changed)
         study = papers.get(match[3])
         if match[4]:
-            return sizes.table(study, store, rows)
+            return sizes.table(study, store, rows, changed)
         return (table if match[2] == "cells" else changes)(study, store, rows)
 
     return BLOCK.sub(block, text)

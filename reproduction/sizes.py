@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -14,6 +15,10 @@ from noisegate.studies.study import Cell, RunSettings, Study, Value, slug
 
 #: Seeds of a run at the size of a laptop that are looked for: those asked for by --seeds count too.
 SEEDS = 25
+#: Changes of a laptop's size that were run too, by the words they are stored under.
+CHANGED: Mapping[str, tuple[str, Mapping[str, Any]]] = {
+    "uncropped": ("smoothing", {"recipe.crop": 0, "recipe.flip": False, "recipe.weight_decay": 0.0}),
+}
 PAPERS = {
     "ln": "Logistic-Normal",
     "temperature": "softmax temperature",
@@ -27,6 +32,14 @@ def reduced_studies() -> Iterator[Study]:
     for study in papers.studies().values():
         if study.laptop.reduces:
             yield study.at_scale("laptop")
+
+
+def changed_studies() -> Iterator[tuple[str, Study]]:
+    """The studies that were run with a change, each with the words of the change."""
+    for words, (paper, changes) in CHANGED.items():
+        for study in reduced_studies():
+            if study.name.startswith(paper):
+                yield words, study.with_changes(changes)
 
 
 def runs(study: Study, cell: Cell) -> Iterator[RunSettings]:
@@ -71,9 +84,15 @@ def seconds(results: Sequence[Result]) -> float:
     return sum(result.own_seconds for result in results)
 
 
-def table(study: Study, store: Store, rows: Sequence[str] = ()) -> list[str]:
-    """Every cell that was run at the size of a laptop, or at the paper's where nothing is reduced, as Markdown."""
+def sized(study: Study, changed: str = "") -> Study:
+    """A study at the size of a laptop, with one of the changes if that is named."""
     small = study.at_scale("laptop")
+    return small.with_changes(CHANGED[changed][1]) if changed else small
+
+
+def table(study: Study, store: Store, rows: Sequence[str] = (), changed: str = "") -> list[str]:
+    """Every cell that was run at the size of a laptop, or at the paper's where nothing is reduced, as Markdown."""
+    small = sized(study, changed)
     filled = {
         (cell.row, cell.group, cell.column): (cell, *chosen(small, cell, store))
         for cell in small

@@ -34,7 +34,11 @@ def moons(results: Results, group: str = "") -> Figure:
         raise InputError(
             f"{results.study.name}: no run that was tested as it went on has finished, so there is nothing to draw"
         )
-    shown = typical(found)
+    # Boundaries may have been kept of some seeds only.
+    drawable = {row: [run for run in runs if results.store.arrays(run.key)] for row, runs in found.items()}
+    shown = typical({row: runs for row, runs in drawable.items() if runs})
+    if not shown:
+        raise InputError(f"{results.study.name}: no boundary of a run is stored; do one again to draw it")
     figure, axes = panels(len(shown) + 2, columns=3, size=(4.3, 3.5))
     arrays = {row: results.store.arrays(run.key) for row, run in shown.items()}
     data_panel(axes[0], next(iter(arrays.values())))

@@ -1,0 +1,124 @@
+"""The nine methods of the Logistic-Normal paper's table 2 on features of a frozen network, with people's labels.
+
+    python reproduction/features.py --features F.npz --clean C.npz --human H.npz --out DIR [--seeds 3]
+    python reproduction/features.py --out DIR --table
+
+F.npz has what a network that was trained on ImageNet says of CIFAR-10, `train` (50,000, d) and `test` (10,000, d);
+C.npz the labels of CIFAR-10, `train` and `test`; H.npz those of CIFAR-10N under its authors' names; all in the
+original order. On them trains a network of one hidden layer: minutes, where the paper's protocol takes GPUs. The
+hyper-parameters are those of the paper's table 6, though chosen for another network.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import functools
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+from batch import Batch
+from sizes import about, found
+
+from noisegate.data.dataset import Dataset, Split
+from noisegate.data.registry import DATASETS, register
+from noisegate.studies import papers
+from noisegate.studies.report.words import with_deviation
+from noisegate.studies.store import Store
+from noisegate.studies.study import Cell, RunSettings, Study, Value, slug
+
+SETS = {
+    "Random 1": "random_label1",
+    "Random 2": "random_label2",
+    "Random 3": "random_label3",
+    "Aggregate": "aggre_label",
+    "Worst": "worse_label",
+}
+NETWORK = "mlp-256"
+RECIPE = {"epochs": 30, "batch_size": 256, "optimizer": "adam", "lr": 1e-3}
+SAMPLES = 100
+
+
+def load(features: Path, clean: Path, human: Path, column: str) -> Dataset:
+    """Features with one set of labels by people."""
+    inputs, labels, given = (np.load(path) for path in (features, clean, human))
+    train, test = (inputs[part].astype(np.float32) for part in ("train", "test"))
+    right = labels["train"].astype(np.int64)
+    if (given["clean_label"] != right).any():
+        raise SystemExit(f"{human} and {clean} are not in the same order")
+    return Dataset(
+        name(column),
+        Split(train, given[SETS[column]].astype(np.int64), right),
+        Split(test, labels["test"].astype(np.int64)),
+        classes=tuple(map(str, range(10))),
+    )
+
+
+def name(column: str) -> str:
+    """Of the dataset."""
+    return f"cifar10-features-{slug(column)}"
+
+
+def study() -> Study:
+    """Table 2's columns of CIFAR-10N, on features."""
+    whole = papers.get("ln-table2").only(columns=[slug(column) for column in SETS])
+    cells = tuple(dataclasses.replace(cell, settings=_settings(cell)) for cell in whole)
+    return Study(name="features", title="", reference="", cells=cells)
+
+
+def _settings(cell: Cell) -> RunSettings:
+    params = cell.settings.params
+    fewer = {name: SAMPLES for name in ("n_samples", "n_samples_eval") if name in params}
+    return RunSettings(
+        data={"name": name(cell.column)},
+        method=cell.settings.method,
+        params={**params, **fewer},
+        network=NETWORK,
+        recipe=RECIPE,
+    )
+
+
+def table(store: Store) -> Iterator[str]:
+    """The cells that were run, as Markdown."""
+    yield "| method | " + " | ".join(SETS) + " |"
+    yield "|---" * (1 + len(SETS)) + "|"
+    everything = []
+    filled = {(cell.row, cell.column): list(found(cell.settings, store).values()) for cell in study()}
+    for row in study().rows:
+        words = []
+        for column in SETS:
+            results = filled[row, column]
+            everything += results
+            values = [100 * result.metrics["test_accuracy"] for result in results]
+            deviation = float(np.std(values, ddof=1)) if len(values) > 1 else None
+            words.append(with_deviation(float(np.mean(values)), deviation, Value()) if values else "-")
+        yield f"| {row} | {' | '.join(words)} |"
+    yield ""
+    yield from about(everything)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])  # type: ignore[union-attr]
+    for option in ("features", "clean", "human"):
+        parser.add_argument(f"--{option}", type=Path)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--minutes", type=float, default=60.0)
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--table", action="store_true", help="only print what is stored")
+    words = parser.parse_args()
+    store = Store(words.out)
+    if not words.table:
+        for column in SETS:
+            make = functools.partial(load, words.features, words.clean, words.human, column)
+            DATASETS.pop(name(column), None)
+            register(name(column), "features of CIFAR-10")(make)
+        runs = [cell.settings.replace(seed=seed) for seed in range(words.seeds) for cell in study()]
+        Batch(runs, store, words.device, width=1, until=time.monotonic() + 60 * words.minutes).do()
+    print("\n".join(table(store)))
+
+
+if __name__ == "__main__":
+    main()
