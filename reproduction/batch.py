@@ -26,7 +26,7 @@ from noisegate.studies.execute import Execution, failed
 from noisegate.studies.results import Results
 from noisegate.studies.store import Store
 from noisegate.studies.study import SCALES, RunSettings
-from noisegate.training import capture
+from noisegate.training import compiling
 from noisegate.training.trainer import Epoch
 
 #: Minutes before the end from which on no run is begun.
@@ -129,7 +129,7 @@ def main() -> int:
     words = parser.parse_args()
     until = time.monotonic() + 60 * words.minutes
     # Of small networks beside each other compiling makes no step faster, and each process would wait for it.
-    capture.compiling_pays = lambda *_, **__: False
+    compiling.compiling_pays = lambda *_, **__: False
     store = Store(words.out)
     if words.share is None and words.processes > 1:
         command = [sys.executable, *sys.argv, "--share"]
