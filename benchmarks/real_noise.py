@@ -1,137 +1,377 @@
-"""Real texts with wrong labels: noisegate on raw columns beside scikit-learn's pipeline and other oracles.
+"""Accuracy on clean test labels after training on wrong ones: `auto` beside what people use.
 
-    python benchmarks/real_noise.py --data FOLDER [--method auto] [--seeds 1]     writes results/real_noise.md
+    NOISEGATE_DATA=... python benchmarks/real_noise.py --jobs 2      writes results/real_noise.json and .md
+    python benchmarks/real_noise.py --render                         the tables anew; needs no data
 
-FOLDER holds sentiment_train.csv (text, label, clean), sentiment_test.csv, sentiment_answers.csv (row, worker,
-label), yoruba_train.csv and yoruba_test.csv. The column `clean` is read for the evaluation alone.
-
-Two questions, both on the same processes and rows: is a table with a column of texts as good in noisegate as
-TfidfVectorizer and LogisticRegression, both trained on the given labels; and is the consensus of several annotators
-as accurate as the algorithm of Dawid and Skene, cleanlab's multiannotator module, and the majority.
+Every contender gets the same vectors. Real noise: CIFAR-10N (people's labels) on frozen features of
+an ImageNet network, sentences labelled by one worker each, Yoruba titles labelled by rules, both as
+TF-IDF with truncated SVD. Synthetic noise: scikit-learn's digits, breast cancer and wine, and made
+classes, with labels moved at random, to the next class, or more often where classes meet; and without
+noise. Clean labels are used for the accuracy alone. One cell is one (problem, seed); the seed draws
+rows, noise and the contenders' own randomness.
 """
 
 from __future__ import annotations
 
 import argparse
-import statistics
+import json
+import os
+import platform
 import time
+import warnings
+from collections.abc import Callable, Iterable
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
-import pandas as pd
-from cleanlab.multiannotator import get_label_quality_multiannotator
-from sklearn.feature_extraction.text import TfidfVectorizer
-from sklearn.linear_model import LogisticRegression
-from sklearn.model_selection import cross_val_predict
-from sklearn.pipeline import make_pipeline
 
-import noisegate as ng
-
-RESULTS = Path(__file__).parent / "results" / "real_noise.md"
+RESULTS = Path(__file__).parent / "results"
+SEEDS = 5
+OURS = ("auto", "ce", "gce", "ln", "elr")
+SCIKIT = ("logistic regression", "random forest", "MLP")
 
 
-def pipeline():
-    """The usual baseline."""
-    return make_pipeline(TfidfVectorizer(), LogisticRegression(max_iter=1000))
+class Problem(NamedTuple):
+    """Training vectors with observed labels, and test vectors with clean ones."""
+
+    x: np.ndarray
+    y: np.ndarray
+    x_test: np.ndarray
+    y_test: np.ndarray
+    wrong: float
 
 
-def texts(folder: Path, name: str, methods: list[str], seeds: int) -> list[list[str]]:
-    """Accuracy on the test rows after training on given labels: the baseline, then each method."""
-    train, test = pd.read_csv(folder / f"{name}_train.csv"), pd.read_csv(folder / f"{name}_test.csv")
-    column = train.columns[0]
-    started = time.process_time()
-    baseline = pipeline().fit(train[column], train["label"]).score(test[column], test["label"])
-    rows = [[name, "TfidfVectorizer + LogisticRegression", f"{baseline:.2%}", "", cpu(started)]]
-    for method in methods:
-        started = time.process_time()
-        scores = []
-        for seed in range(seeds):
-            clf = ng.NoisyLabelClassifier(method, random_state=seed, device="cpu")
-            scores.append(clf.fit(train[[column]], train["label"]).score(test[[column]], test["label"]))
-        mean = statistics.mean(scores)
-        rows.append(
-            [name, f"noisegate, {method}", f"{mean:.2%}", f"{100 * (mean - baseline):+.2f}", cpu(started)]
-        )
-    return rows
+# -- problems --------------------------------------------------------------------------------------
 
 
-def annotators(folder: Path) -> list[list[str]]:
-    """How many consensus labels are the clean ones, and the Brier score of the soft consensus."""
-    answers, train = (
-        pd.read_csv(folder / "sentiment_answers.csv"),
-        pd.read_csv(folder / "sentiment_train.csv"),
-    )
-    clean, classes = train["clean"].to_numpy(), np.unique(answers["label"])
-    wide = answers.assign(label=np.searchsorted(classes, answers["label"])).pivot(
-        index="row", columns="worker", values="label"
-    )
-    majority = classes[wide.mode(axis=1)[0].to_numpy().astype(int)]
-    probs = cross_val_predict(pipeline(), train["text"], majority, cv=5, method="predict_proba")
-    theirs = get_label_quality_multiannotator(wide, probs, verbose=False)["label_quality"]["consensus_label"]
-    ours, helped = ng.consensus(answers), ng.consensus(answers, probs=probs)
-    posteriors = {
-        "Dawid and Skene 1979": dawid_skene(wide.to_numpy(), len(classes)),
-        "ng.consensus": ours.probs,
-        "ng.consensus with out-of-sample probabilities": helped.probs,
+def _root() -> Path:
+    return Path(os.environ.get("NOISEGATE_DATA", "data"))
+
+
+def _cifar_test_labels() -> np.ndarray:
+    packed = _root() / "cifar10" / "labels.npz"
+    if packed.exists():
+        with np.load(packed) as content:
+            return content["test"].astype(np.int64)
+    import noisegate as ng
+
+    return ng.data.load("cifar10", root=_root()).test.y
+
+
+def cifar(labels: str, n: int) -> Callable[[int], Problem]:
+    """CIFAR-10N on frozen features: `n` random training rows with one set of people's labels."""
+
+    def problem(seed: int) -> Problem:
+        with np.load(_root() / "features" / "cifar10_efficientnet_lite0_pca192.npz") as content:
+            x, x_test = content["train"].astype(np.float32), content["test"].astype(np.float32)
+        with np.load(_root() / "cifar-n" / "cifar10n.npz") as content:
+            y, clean = content[labels].astype(np.int64), content["clean_label"].astype(np.int64)
+        rows = np.random.default_rng(seed).permutation(len(x))[:n]
+        return Problem(x[rows], y[rows], x_test, _cifar_test_labels(), float((y != clean)[rows].mean()))
+
+    return problem
+
+
+def texts(name: str) -> Callable[[int], Problem]:
+    """A text problem as TF-IDF of words and pairs of words, reduced to 200 numbers."""
+
+    def problem(seed: int) -> Problem:
+        import pandas as pd
+        from sklearn.decomposition import TruncatedSVD
+        from sklearn.feature_extraction.text import TfidfVectorizer
+
+        train, test = (pd.read_csv(_root() / "crowd" / f"{name}_{part}.csv") for part in ("train", "test"))
+        # Another draw of rows for every seed: 80 % of them.
+        rows = np.random.default_rng(seed).permutation(len(train))[: int(0.8 * len(train))]
+        train = train.iloc[rows]
+        words = TfidfVectorizer(ngram_range=(1, 2), min_df=2, sublinear_tf=True)
+        svd = TruncatedSVD(200, random_state=seed)
+        x = svd.fit_transform(words.fit_transform(train["text"])).astype(np.float32)
+        x_test = svd.transform(words.transform(test["text"])).astype(np.float32)
+        classes, y = np.unique(train["label"], return_inverse=True)
+        y_test = np.searchsorted(classes, test["label"])
+        return Problem(x, y, x_test, y_test, float((train["label"] != train["clean"]).mean()))
+
+    return problem
+
+
+def synthetic(name: str, noise: str) -> Callable[[int], Problem]:
+    """One of scikit-learn's tables, a third of it for the test, with noise of one kind."""
+
+    def problem(seed: int) -> Problem:
+        from sklearn import datasets
+        from sklearn.model_selection import train_test_split
+
+        if name == "made":
+            x, y = datasets.make_classification(
+                3000, 40, n_informative=12, n_redundant=8, n_classes=6, class_sep=1.2, random_state=seed
+            )
+        else:
+            x, y = getattr(datasets, f"load_{name}")(return_X_y=True)
+        split = train_test_split(x.astype(np.float32), y, test_size=1 / 3, random_state=seed, stratify=y)
+        x_train, x_test, y_train, y_test = split
+        noisy = _corrupted(noise, x_train, y_train, seed)
+        return Problem(x_train, noisy, x_test, y_test, float((noisy != y_train).mean()))
+
+    return problem
+
+
+def _corrupted(noise: str, x: np.ndarray, y: np.ndarray, seed: int) -> np.ndarray:
+    import noisegate as ng
+
+    k = int(y.max()) + 1
+    if noise == "clean":
+        return y
+    if noise == "boundary":
+        return _near_the_boundary(x, y, seed)
+    kinds = {
+        "symmetric": lambda: ng.noise.Symmetric(0.3, include_self=False),
+        "next class": lambda: ng.noise.Asymmetric(0.3, {i: (i + 1) % k for i in range(k)}),
     }
-    hot = clean[:, None] == classes
-    rows = [
-        ["majority", f"{(majority == clean).mean():.2%}", ""],
-        ["cleanlab multiannotator", f"{(classes[theirs.to_numpy().astype(int)] == clean).mean():.2%}", ""],
+    return kinds[noise]().corrupt(y, n_classes=k, seed=seed)
+
+
+def _near_the_boundary(x: np.ndarray, y: np.ndarray, seed: int, rate: float = 0.25) -> np.ndarray:
+    """Labels become the class that a rough model finds second, more often the less sure it is."""
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.preprocessing import StandardScaler
+
+    scaled = StandardScaler().fit_transform(x)
+    probs = LogisticRegression(C=0.01, max_iter=500).fit(scaled, y).predict_proba(scaled)
+    own = probs[np.arange(len(y)), y]
+    others = probs.copy()
+    others[np.arange(len(y)), y] = -1
+    doubt = 1 - own
+    chance = np.clip(doubt * rate / doubt.mean(), 0, 0.9)
+    return np.where(np.random.default_rng(seed).random(len(y)) < chance, others.argmax(1), y)
+
+
+PROBLEMS: dict[str, Callable[[int], Problem]] = {
+    **{
+        f"CIFAR-10N {kind}, {n:,}": cifar(key, n)
+        for n in (1000, 5000)
+        for kind, key in (
+            ("worst", "worse_label"),
+            ("random1", "random_label1"),
+            ("aggregate", "aggre_label"),
+        )
+    },
+    "sentences, one worker": texts("sentiment"),
+    "Yoruba titles, rules": texts("yoruba"),
+    **{
+        f"{name}, {noise}": synthetic(name, noise)
+        for name in ("digits", "breast_cancer", "wine", "made")
+        for noise in ("clean", "symmetric", "next class", "boundary")
+    },
+}
+REAL = tuple(name for name in PROBLEMS if name.startswith(("CIFAR", "sentences", "Yoruba")))
+CLEAN = tuple(name for name in PROBLEMS if name.endswith("clean"))
+
+
+# -- contenders ------------------------------------------------------------------------------------
+
+
+def _scikit(name: str, seed: int) -> Any:
+    from sklearn.ensemble import RandomForestClassifier
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.model_selection import GridSearchCV
+    from sklearn.neural_network import MLPClassifier
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
+    if name == "logistic regression":
+        grid = {"C": [0.0001, 0.001, 0.01, 0.1, 1.0, 10.0]}
+        model: Any = GridSearchCV(LogisticRegression(max_iter=300), grid, cv=5, scoring="neg_log_loss")
+    elif name == "random forest":
+        return RandomForestClassifier(300, random_state=seed, n_jobs=1)
+    else:
+        model = MLPClassifier((256,), early_stopping=True, random_state=seed)
+    return make_pipeline(StandardScaler(), model)
+
+
+def _cleaned(name: str, seed: int) -> Any:
+    from cleanlab.classification import CleanLearning
+
+    # It fits the model on five folds and again on what it keeps, and C is chosen anew each time.
+    return CleanLearning(_scikit(name, seed), seed=seed, find_label_issues_kwargs={"n_jobs": 1})
+
+
+def _ours(name: str, seed: int) -> Any:
+    import noisegate as ng
+
+    return ng.NoisyLabelClassifier(name, device="cpu", random_state=seed)
+
+
+CONTENDERS: dict[str, Callable[[int], Any]] = {
+    **{name: (lambda seed, n=name: _ours(n, seed)) for name in OURS},
+    **{name: (lambda seed, n=name: _scikit(n, seed)) for name in SCIKIT},
+    **{f"CleanLearning, {name}": (lambda seed, n=name: _cleaned(n, seed)) for name in SCIKIT},
+}
+
+
+def cell(problem: str, seed: int, contender: str) -> dict[str, Any]:
+    """Train one contender once: accuracy and log-likelihood on clean test labels, seconds of CPU."""
+    import torch
+
+    torch.set_num_threads(1)
+    warnings.simplefilter("ignore")
+    given = PROBLEMS[problem](seed)
+    started = time.process_time()
+    try:
+        model = CONTENDERS[contender](seed).fit(given.x, given.y)
+    except Exception as error:
+        return {
+            "problem": problem,
+            "seed": seed,
+            "contender": contender,
+            "error": f"{type(error).__name__}: {error}",
+        }
+    seconds = time.process_time() - started
+    probs = np.asarray(model.predict_proba(given.x_test))
+    found = {
+        "problem": problem,
+        "seed": seed,
+        "contender": contender,
+        "seconds": seconds,
+        "wrong": given.wrong,
+    }
+    found["accuracy"] = float((np.asarray(model.predict(given.x_test)) == given.y_test).mean())
+    if probs.shape[1] == len(np.unique(given.y_test)):
+        likelihood = probs[np.arange(len(probs)), given.y_test]
+        found["log_likelihood"] = float(np.log(np.clip(likelihood, 1e-12, 1)).mean())
+    return found
+
+
+# -- tables ----------------------------------------------------------------------------------------
+
+
+def _means(cells: Iterable[dict[str, Any]], key: str) -> dict[tuple[str, str], list[float]]:
+    found: dict[tuple[str, str], list[float]] = {}
+    for one in cells:
+        if key in one:
+            found.setdefault((one["problem"], one["contender"]), []).append(one[key])
+    return found
+
+
+def _table(cells: list[dict[str, Any]], problems: Iterable[str], contenders: list[str]) -> list[str]:
+    accuracy, wrong = _means(cells, "accuracy"), _means(cells, "wrong")
+    lines = [
+        f"| problem | wrong | n | {' | '.join(contenders)} |",
+        "|---|---|---|" + "---|" * len(contenders),
     ]
-    for name, posterior in posteriors.items():
-        accuracy = (classes[posterior.argmax(1)] == clean).mean()
-        rows.append([name, f"{accuracy:.2%}", f"{((posterior - hot) ** 2).sum(1).mean() / 2:.4f}"])
-    return rows
+    rows = []
+    for problem in problems:
+        values = [accuracy.get((problem, contender), []) for contender in contenders]
+        if not any(values):
+            continue
+        means = [100 * float(np.mean(v)) if v else float("nan") for v in values]
+        rows.append(means)
+        best = np.nanmax(np.round(means, 1))
+        shown = [
+            f"{f'**{m:.1f}**' if round(m, 1) == best else f'{m:.1f}'} ± {100 * np.std(v):.1f}" if v else "-"
+            for m, v in zip(means, values, strict=True)
+        ]
+        share = (
+            np.mean(wrong[(problem, contenders[0])]) if (problem, contenders[0]) in wrong else float("nan")
+        )
+        lines.append(f"| {problem} | {share:.0%} | {max(map(len, values))} | {' | '.join(shown)} |")
+    if rows:
+        overall = np.nanmean(np.array(rows), axis=0)
+        lines.append(f"| **mean** | | | {' | '.join(f'{m:.1f}' for m in overall)} |")
+    return lines
 
 
-def dawid_skene(answers, n_classes: int):
-    """Expectation-maximisation from the majority, each annotator alone: posteriors (N, K)."""
-    hot = (answers[:, :, None] == np.arange(n_classes)).astype(float)
-    posterior = hot.sum(1) / hot.sum((1, 2))[:, None]
-    for _ in range(300):
-        confusion = np.einsum("nk,nal->akl", posterior, hot, optimize=True) + 1e-6
-        confusion /= confusion.sum(2, keepdims=True)
-        joint = np.log(posterior.mean(0)) + np.einsum("nal,akl->nk", hot, np.log(confusion), optimize=True)
-        joint = np.exp(joint - joint.max(1, keepdims=True))
-        posterior, before = joint / joint.sum(1, keepdims=True), posterior
-        if np.abs(posterior - before).max() < 1e-6:
-            break
-    return posterior
-
-
-def cpu(started: float) -> str:
-    """Seconds of this process since a start."""
-    return f"{time.process_time() - started:.1f}"
-
-
-def markdown(head: list[str], rows: list[list[str]]) -> str:
-    """A table."""
-    lines = [head, ["---"] * len(head), *rows]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+def render(found: dict[str, Any]) -> str:
+    """The page of tables, from the stored cells."""
+    cells = found["cells"]
+    contenders = [name for name in CONTENDERS if any(c["contender"] == name for c in cells)]
+    noisy = tuple(name for name in PROBLEMS if name not in REAL and name not in CLEAN)
+    lines = [
+        "# Real and synthetic label noise: accuracy on clean test labels, in per cent",
+        "",
+        f"`python benchmarks/real_noise.py`: {found['about']}. Mean ± standard deviation over n seeds, every",
+        "contender on one thread. Bold: the best of a row.",
+        "",
+    ]
+    for title, problems in (("Real noise", REAL), ("Synthetic noise", noisy), ("No noise", CLEAN)):
+        lines += [f"## {title}", "", *_table(cells, problems, contenders), ""]
+    seconds = _means(cells, "seconds")
+    lines += ["## Seconds of CPU for one fit, mean", "", f"| problem | {' | '.join(contenders)} |"]
+    lines.append("|---|" + "---|" * len(contenders))
+    for problem in PROBLEMS:
+        times = [seconds.get((problem, contender), []) for contender in contenders]
+        if any(times):
+            lines.append(f"| {problem} | {' | '.join(f'{np.mean(t):.1f}' if t else '-' for t in times)} |")
+    failed = [c for c in cells if "error" in c]
+    lines += [
+        "",
+        *(f"Failed: {c['problem']}, {c['contender']}, seed {c['seed']}: {c['error']}" for c in failed),
+    ]
+    return "\n".join(lines).rstrip() + "\n"
 
 
 def main() -> None:
-    """Both questions, one after the other."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--method", action="append", help="may be repeated; auto, ce and ln if left out")
-    parser.add_argument("--seeds", type=int, default=1)
-    asked = parser.parse_args()
-    methods = asked.method or ["auto", "ce", "ln"]
-    found = [row for name in ("sentiment", "yoruba") for row in texts(asked.data, name, methods, asked.seeds)]
-    parts = [
-        "# Real texts with wrong labels",
-        f"`python benchmarks/real_noise.py --data FOLDER --seeds {asked.seeds}`, noisegate {ng.__version__}, "
-        "one CPU thread.",
-        "Accuracy on the test rows, trained on given labels (sentiment: one random worker's answer, 20.5 % wrong, "
-        "4,999 rows; yoruba: labelled by rules, 33.3 % wrong, 1,340 rows).",
-        markdown(["data", "classifier", "accuracy", "points from the first", "CPU s"], found),
-        "Consensus of the 27,746 answers of 203 workers to the 4,999 sentences, compared with the clean labels.",
-        markdown(["consensus", "accuracy", "Brier score"], annotators(asked.data)),
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])  # type: ignore[union-attr]
+    parser.add_argument("--jobs", type=int, default=1, help="processes")
+    parser.add_argument("--seeds", type=int, default=SEEDS)
+    parser.add_argument("--problems", nargs="+", default=list(PROBLEMS), help="beginnings of names")
+    parser.add_argument("--contenders", nargs="+", default=list(CONTENDERS))
+    parser.add_argument("--minutes", type=float, default=float("inf"), help="start nothing after so long")
+    parser.add_argument("--out", type=Path, default=RESULTS)
+    parser.add_argument("--render", action="store_true", help="write the tables of the stored cells")
+    arguments = parser.parse_args()
+    import sklearn
+    import torch
+
+    import noisegate as ng
+
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    path = arguments.out / "real_noise.json"
+    found: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {"cells": []}
+    if not arguments.render:
+        found["about"] = (
+            f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}, torch "
+            f"{torch.__version__}, scikit-learn {sklearn.__version__}, noisegate {ng.__version__}"
+        )
+        _measure(found, arguments, path)
+    (arguments.out / "real_noise.md").write_text(render(found))
+    print(render(found))
+
+
+def _measure(found: dict[str, Any], arguments: Any, path: Path) -> None:
+    """Train what is not stored yet; cells are stored as they come."""
+    known = {(c["problem"], c["seed"], c["contender"]) for c in found["cells"] if "error" not in c}
+    found["cells"] = [c for c in found["cells"] if "error" not in c]
+    todo = [
+        (problem, seed, contender)
+        for seed in range(arguments.seeds)
+        for problem in PROBLEMS
+        if problem.startswith(tuple(arguments.problems))
+        for contender in arguments.contenders
+        if (problem, seed, contender) not in known
     ]
-    RESULTS.write_text("\n\n".join(parts) + "\n", encoding="utf-8")
-    print("\n\n".join(parts))
+    deadline = time.monotonic() + 60 * arguments.minutes
+    with ProcessPoolExecutor(arguments.jobs) as pool:
+        futures = [pool.submit(cell, *one) for one in todo]
+        for future in as_completed(futures):
+            if future.cancelled():
+                continue
+            found["cells"].append(future.result())
+            path.write_text(json.dumps(found, indent=0) + "\n")
+            one = found["cells"][-1]
+            print(
+                one["problem"],
+                one["seed"],
+                one["contender"],
+                one.get("accuracy", one.get("error")),
+                flush=True,
+            )
+            if time.monotonic() > deadline:
+                for other in futures:
+                    other.cancel()
+    found["cells"].sort(key=lambda c: (list(PROBLEMS).index(c["problem"]), c["contender"], c["seed"]))
+    path.write_text(json.dumps(found, indent=0) + "\n")
 
 
 if __name__ == "__main__":
