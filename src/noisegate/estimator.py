@@ -21,6 +21,7 @@ from torch import nn
 from noisegate import methods
 from noisegate._device import resolve_device
 from noisegate._inputs import TakesFrames, spread
+from noisegate._io.foreign import reading
 from noisegate.data.arrays import ArrayReader
 from noisegate.data.dataset import Dataset, Inputs, Split
 from noisegate.data.sparse import is_sparse
@@ -285,17 +286,26 @@ class NoisyLabelClassifier(ClassifierMixin, TakesFrames):
         stored = description.get("estimator")
         if stored is None:
             raise InputError(f"{path} holds a model that was not saved by an estimator; use ng.Fitted.load")
+        # What a damaged description can make the parts raise is not foreseeable.
+        with reading(Path(path) / "model.json", "copy the model again, or train it again"):
+            return cls._restored(
+                stored, Fitted.load(path, network, resolve_device(device)), network, str(device)
+            )
+
+    @classmethod
+    def _restored(
+        cls, stored: Mapping[str, Any], fitted: Fitted, network: Any, device: str
+    ) -> NoisyLabelClassifier:
         params, learnt = stored["params"], stored["learnt"]
-        method = params["method"]
-        recipe = params["recipe"]
+        method, recipe = params["method"], params["recipe"]
         clf = cls(
             method=method if isinstance(method, str) else Method.from_settings(method),
             network=network or params["network"],
             recipe=Recipe.from_dict(recipe) if params["whole_recipe"] else recipe,
-            device=str(device),
+            device=device,
             random_state=params["random_state"],
         )
-        clf.fitted_ = Fitted.load(path, network, resolve_device(device))
+        clf.fitted_ = fitted
         clf.classes_ = np.array(clf.fitted_.classes, dtype=np.dtype(learnt["dtype"]))
         clf.n_features_in_ = learnt["n_features_in"]
         if learnt["feature_names_in"] is not None:

@@ -4,7 +4,7 @@ Hashed counts of words, pairs of words and short runs of characters are weighted
 training texts most (latent semantic analysis: the leading singular vectors) spans the space they are projected to,
 and a seeded rotation makes all numbers equally important, because networks standardise each of their inputs.
 A projection that is drawn at random instead of learnt needs no stored arrays, and loses far more: see
-`benchmarks/real_noise.py`.
+`benchmarks/real_texts.py`.
 """
 
 from __future__ import annotations
