@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
+import psutil
 import pytest
 import torch
 from torch import nn
@@ -22,7 +23,8 @@ from noisegate.objectives import weighted_mean
 from noisegate.objectives.base import added_up
 from noisegate.runs.train import train
 from noisegate.training import distributed
-from noisegate.training.distributed import World
+from noisegate.training.distributed import World, starting
+from noisegate.training.distributed.processes import packed_error, unpacked_error
 from noisegate.training.phase import Phase, PhaseModule
 from noisegate.training.randomness import seeded
 from noisegate.training.stream import ExecutionStream
@@ -51,6 +53,13 @@ def outcome(call):
 
 def killed():
     os.kill(os.getpid(), signal.SIGKILL)
+
+
+def listening(call):
+    """The addresses at which this process listens once a run is over."""
+    call()
+    connections = psutil.Process().net_connections(kind="inet")
+    return [each.laddr.ip for each in connections if each.status == psutil.CONN_LISTEN]
 
 
 class Stop:
@@ -282,13 +291,14 @@ def fit(*command, out, options=()):
 LEAVING = """
 import os, torch, torch.distributed as dist
 from noisegate.training import distributed
+from noisegate.training.distributed import starting
 
 def threads():
     return len(os.listdir("/proc/self/task"))
 
 before = threads()
-distributed._stay_on_this_machine()
-distributed._join(0, 1, 0, "cpu", dist.HashStore())
+starting._stay_on_this_machine()
+starting._join(0, 1, 0, "cpu", dist.HashStore())
 inside = threads()
 weight = torch.nn.Parameter(torch.ones(3))
 weight.grad = torch.ones(3)
@@ -326,6 +336,12 @@ def test_a_killed_process_is_called_killed(file):
         distributed.launch(file.killed, 2, device="cpu")
 
 
+def test_processes_listen_on_the_loopback_interface_alone(file, calls):
+    found = distributed.launch(file.listening, 2, calls["elr"], device="cpu")
+    assert all(found)
+    assert {address for each in found for address in each} == {"127.0.0.1"}
+
+
 def test_a_torch_without_distributed_trains_and_leaves(monkeypatch):
     monkeypatch.setattr(torch.distributed, "is_available", lambda: False)
     monkeypatch.delattr(torch.distributed, "is_initialized")
@@ -347,9 +363,7 @@ def test_more_devices_than_gpus_are_refused(monkeypatch):
 
 def test_processes_of_one_machine_talk_over_the_loop_back(monkeypatch):
     joined = []
-    monkeypatch.setattr(
-        distributed, "_join", lambda *args: joined.append(os.environ.get("GLOO_SOCKET_IFNAME"))
-    )
+    monkeypatch.setattr(starting, "_join", lambda *args: joined.append(os.environ.get("GLOO_SOCKET_IFNAME")))
     monkeypatch.setattr("atexit.register", lambda function: None)
     monkeypatch.setattr("sys.platform", "linux")
     for name, value in {"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "1"}.items():
@@ -380,13 +394,13 @@ def test_errors_keep_their_kind_on_the_way_to_another_process():
         UnknownNameError("method", "x", ["y"]),
         MissingDataError("no file"),
     ):
-        again = distributed._unpacked(distributed._packed(error))
+        again = unpacked_error(packed_error(error))
         assert (type(again), str(again), vars(again)) == (type(error), str(error), vars(error))
 
     class Local(Exception):
         pass
 
-    again = distributed._unpacked(distributed._packed(Local("lost")))
+    again = unpacked_error(packed_error(Local("lost")))
     assert (type(again), str(again)) == (RuntimeError, "Local: lost")
 
 

@@ -32,7 +32,8 @@ from __future__ import annotations
 
 import torch.distributed as _dist
 
-from noisegate.training.distributed.launch import (
+from noisegate.training.distributed.processes import World, from_first, on_first, world
+from noisegate.training.distributed.starting import (
     ENVIRONMENT,
     check_devices,
     from_environment,
@@ -42,7 +43,6 @@ from noisegate.training.distributed.launch import (
     uses_gpus,
 )
 from noisegate.training.distributed.sums import add_gradients, add_step, broadcast, merge_rows, whole_batch
-from noisegate.training.distributed.world import World, from_first, on_first, world
 
 if _dist.is_available():
     # Its functions have for a default the group of all processes as it is when they are defined. Torch imports it

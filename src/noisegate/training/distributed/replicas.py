@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 from noisegate.training.averaging import MovingAverage
+from noisegate.training.distributed.processes import World
 from noisegate.training.distributed.sums import broadcast, merge_rows
-from noisegate.training.distributed.world import World
 from noisegate.training.job import Job
 from noisegate.training.phase import PhaseModule
 from noisegate.training.randomness import RandomState

@@ -10,7 +10,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from noisegate.objectives.base import added_up
-from noisegate.training.distributed.world import World
+from noisegate.training.distributed.processes import World
 
 
 @contextlib.contextmanager

@@ -75,24 +75,24 @@ def on_first(make: Callable[[], T]) -> T | None:
             made = make()
         except Exception as raised:
             error = raised
-    told = from_first(None if error is None else _packed(error))
+    told = from_first(None if error is None else packed_error(error))
     if told is not None:
-        raise error or _unpacked(told)
+        raise error or unpacked_error(told)
     return made
 
 
-def _packed(error: Exception) -> bytes:
+def packed_error(error: Exception) -> bytes:
     """An error as bytes: by pickle, part by part if its constructor wants other arguments, or as plain words."""
     ways = ((error, None, None), (type(error), error.args, error.__dict__))
     for way in ways:
         with contextlib.suppress(Exception):
             packed = pickle.dumps(way)
-            if str(_unpacked(packed)) == str(error):
+            if str(unpacked_error(packed)) == str(error):
                 return packed
     return pickle.dumps((RuntimeError(f"{type(error).__name__}: {error}"), None, None))
 
 
-def _unpacked(packed: bytes) -> Exception:
+def unpacked_error(packed: bytes) -> Exception:
     found, args, state = pickle.loads(packed)
     if isinstance(found, Exception):
         return found

@@ -4,28 +4,32 @@ from __future__ import annotations
 
 import atexit
 import datetime
-import multiprocessing
 import os
 import pickle
 import signal
 import sys
+import tempfile
 import threading
 from collections.abc import Callable
-from multiprocessing import connection
+from multiprocessing import parent_process
+from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
+from torch import multiprocessing
 
 from noisegate._io.processes import how_it_ended, no_interrupt
 from noisegate.errors import InputError
-from noisegate.training.distributed.world import World, _packed, _unpacked, world
+from noisegate.training.distributed.processes import World, packed_error, unpacked_error, world
 
 T = TypeVar("T")
 #: What torchrun tells its processes.
 ENVIRONMENT = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
 # Long enough for the first process to write a checkpoint or evaluate alone on a slow disk.
 TIMEOUT = datetime.timedelta(minutes=30)
+#: Where the errors come from that one process raises because another one has gone.
+PLAIN = ("builtins", "torch.distributed")
 
 
 def from_environment(device: str | torch.device = "auto") -> World:
@@ -52,9 +56,13 @@ def leave_together() -> None:
 
 
 def _stay_on_this_machine() -> None:
-    """Let gloo talk over the loop-back: what a machine calls itself need not be an address."""
+    """Let gloo and NCCL use the loopback interface alone, where nobody else can reach them.
+
+    What a machine calls itself need not be an address anyway.
+    """
     if sys.platform == "linux":
-        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+        for name in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"):
+            os.environ.setdefault(name, "lo")
 
 
 def started_by_torchrun() -> bool:
@@ -101,7 +109,7 @@ def check_devices(n: int, device: str | torch.device) -> None:
 
 
 def launch(function: Callable[..., T], n: int, *args: Any, device: str | torch.device = "auto") -> list[T]:
-    """Call a function in n new processes that are joined, and return what each of them returned.
+    """Call a function in n new processes of this machine that are joined; return what each returned.
 
     Parameters
     ----------
@@ -119,72 +127,55 @@ def launch(function: Callable[..., T], n: int, *args: Any, device: str | torch.d
         The first error in any of them; the others are ended. Ctrl-C ends them all.
     """
     check_devices(n, device)
-    store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-    payload = pickle.dumps((function, args, str(device)))
-    context = multiprocessing.get_context("spawn")
-    processes, pipes = [], []
-    try:
-        for rank in range(n):
-            ours, theirs = context.Pipe(duplex=False)
-            process = context.Process(
-                target=_process, args=(payload, rank, n, store.port, theirs), daemon=True
+    with tempfile.TemporaryDirectory(prefix="noisegate-") as folder:
+        with no_interrupt():
+            context = multiprocessing.start_processes(
+                _process,
+                (Path(folder), n, function, args, str(device)),
+                nprocs=n,
+                join=False,
+                daemon=True,
+                start_method="spawn",
             )
-            with no_interrupt():
-                process.start()
-            # Once the child is the only one to hold its end, its death closes the pipe.
-            theirs.close()
-            processes.append(process)
-            pipes.append(ours)
-        return _collect(pipes, processes)
-    finally:
-        for process in processes:
-            process.terminate()
-        for process in processes:
-            process.join(timeout=5)
-            if process.is_alive():
+        try:
+            while not context.join():
+                pass
+        except multiprocessing.ProcessExitedException as error:
+            process = context.processes[error.error_index]
+            how = how_it_ended(process)
+            raise RuntimeError(f"process {error.error_index} of {n} {how}") from None
+        except multiprocessing.ProcessRaisedException:
+            errors = [unpacked_error(path.read_bytes()) for path in sorted(Path(folder).glob("*.error"))]
+            # That the others have gone, which torch says by a plain error, is not what went wrong.
+            raise min(errors, key=lambda error: type(error).__module__ in PLAIN) from None
+        finally:
+            for process in context.processes:
                 process.kill()
                 process.join()
+        return [pickle.loads((Path(folder) / f"{rank}.answer").read_bytes()) for rank in range(n)]
 
 
-def _collect(pipes: list[Any], processes: list[Any]) -> list[Any]:
-    results: dict[int, Any] = {}
-    while len(results) < len(pipes):
-        errors: list[Exception] = []
-        for pipe in connection.wait([pipe for rank, pipe in enumerate(pipes) if rank not in results]):
-            rank = pipes.index(pipe)
-            try:
-                fine, results[rank] = pickle.loads(pipe.recv_bytes())  # type: ignore[union-attr]
-            except EOFError:
-                fine = True
-                errors.append(RuntimeError(f"process {rank} of {len(pipes)} {how_it_ended(processes[rank])}"))
-            if not fine:
-                errors.append(_unpacked(results[rank]))
-        if errors:
-            # That the others have gone, which torch says by a plain error, is not what went wrong.
-            raise min(errors, key=lambda error: type(error).__module__ in ("builtins", "torch.distributed"))
-    return [results[rank] for rank in range(len(pipes))]
-
-
-def _process(payload: bytes, rank: int, size: int, port: int, pipe: Any) -> None:
-    """What a launched process does: join the others, call the function, send back what came of it."""
+def _process(
+    rank: int, folder: Path, size: int, function: Callable[..., Any], args: tuple[Any, ...], device: str
+) -> None:
+    """Join the others, call the function, and leave what came of it in the folder."""
     # Ctrl-C is the starter's business; and without it nobody would wait for this process any more.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     _stay_on_this_machine()
     torch.set_num_threads(max(1, torch.get_num_threads() // size))
     try:
-        function, args, device = pickle.loads(payload)
-        _join(rank, size, rank, device, dist.TCPStore("127.0.0.1", port, is_master=False))
-        answer = pickle.dumps((True, function(*args)))
+        # They meet in a file of the starter's private folder: a TCPStore would listen on all interfaces.
+        _join(rank, size, rank, device, dist.FileStore(str(folder / "store"), size))
+        (folder / f"{rank}.answer").write_bytes(pickle.dumps(function(*args)))
         leave_together()
     except Exception as error:
-        answer = pickle.dumps((False, _packed(error)))
-    pipe.send_bytes(answer)
-    pipe.close()
+        (folder / f"{rank}.error").write_bytes(packed_error(error))
+        raise
 
 
 def _end_with_parent() -> None:
-    parent = multiprocessing.parent_process()
+    parent = parent_process()
     if parent is not None:
         parent.join()
         os._exit(1)
