@@ -81,8 +81,7 @@ def intervals(
     n, k = p.shape
     rng = np.random.default_rng([seed, 0xB0])
     rows = rng.permutation(n)[: posterior.MOST_ROWS]
-    rank = confidence_rank(*predictions(p))[rows]
-    slots = posterior.make_slots(p[rows], labels[rows].astype(np.int64), rank)
+    slots = posterior.make_slots(p, labels, confidence_rank(*predictions(p)), rows)
     order = np.argsort(-found.wrong[rows], kind="stable")
     # A place in the ranking of all rows is one in the ranking of these.
     places = np.clip(np.round(looked / n * len(rows)).astype(np.int64), 0, len(rows))
@@ -170,7 +169,7 @@ def dependence(probs: npt.ArrayLike, y: npt.ArrayLike, *, seed: int = 0) -> tupl
         return 0.0, 1.0
     if len(rows) > posterior.MOST_ROWS:
         rows = np.sort(np.random.default_rng(seed).choice(rows, posterior.MOST_ROWS, replace=False))
-    slots = posterior.make_slots(p[rows], labels[rows].astype(np.int64), 2 * rank[rows])
+    slots = posterior.make_slots(p, labels, 2 * rank, rows)
     model = posterior.fit(slots, k, slope=False)
     statistics = []
     for each in (model, posterior.refitted(model, slots, beta=NO_DOUBT)):

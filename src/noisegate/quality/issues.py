@@ -139,7 +139,7 @@ def judge(probs: npt.ArrayLike, y: npt.ArrayLike, *, seed: int = 0) -> Judgement
     rows = np.arange(n)
     if n > posterior.MOST_ROWS:
         rows = np.sort(np.random.default_rng(seed).choice(n, posterior.MOST_ROWS, replace=False))
-    slots = posterior.make_slots(p[rows], labels[rows].astype(np.int64), rank[rows])
+    slots = posterior.make_slots(p, labels, rank, rows)
     model = posterior.fit(slots, k)
     return _apply(model, p, labels, rank)
 
@@ -152,7 +152,7 @@ def _apply(model: posterior.NoiseModel, p: Probs, y: npt.NDArray[np.integer], ra
     chance = np.empty((2, n))
     joint = np.zeros(k * k) if k <= MOST_CLASSES else None
     for block in blocks(n, k):
-        slots = posterior.make_slots(p[block], y[block].astype(np.int64), rank[block])
+        slots = posterior.make_slots(p[block], y[block], rank[block])
         post, _ = posterior.posterior(model, slots)
         wrong[block] = 1.0 - post[:, 0]
         low[block] = 1.0 - posterior.posterior(cautious, slots)[0][:, 0]

@@ -27,6 +27,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from noisegate.noise.confident import blocks
+
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
@@ -97,22 +99,37 @@ class Slots:
     rank: Floats
 
 
-def make_slots(probs: npt.NDArray[Any], y: Ints, rank: Floats) -> Slots:
-    """Given label first, then the most probable others."""
-    n, k = probs.shape
-    rows = np.arange(n)[:, None]
-    p = np.asarray(probs, dtype=np.float64)
-    own = p[rows, y[:, None]]
-    if k <= MOST_SLOTS:
-        others = np.arange(k - 1)[None, :]
-        others = others + (others >= y[:, None])
+def make_slots(
+    probs: npt.NDArray[np.floating[Any]],
+    y: npt.NDArray[np.integer[Any]],
+    rank: Floats,
+    rows: Ints | None = None,
+) -> Slots:
+    """Given label first, then the most probable others; of all rows, or of some in memory of a block."""
+    rows = np.arange(len(probs)) if rows is None else rows
+    width = min(probs.shape[1], MOST_SLOTS)
+    classes, logs = np.empty((len(rows), width), dtype=np.int64), np.empty((len(rows), width))
+    for block in blocks(len(rows), probs.shape[1]):
+        mine = rows[block]
+        classes[block], chosen = _most_probable(probs[mine], y[mine].astype(np.int64), width)
+        logs[block] = np.log(np.maximum(chosen, _FLOOR))
+    return Slots(classes, logs, rank[rows])
+
+
+def _most_probable(p: npt.NDArray[np.floating[Any]], y: Ints, width: int) -> tuple[Ints, npt.NDArray[Any]]:
+    """The given and the most probable other classes of each row, (B, width), and their probabilities."""
+    at, given = np.arange(len(p))[:, None], y[:, None]
+    if p.shape[1] == width:
+        others = np.arange(width - 1)[None, :]
+        others = others + (others >= given)
     else:
-        rest = probs.astype(np.float64, copy=True)
-        rest[rows, y[:, None]] = -1.0
-        others = np.argpartition(-rest, MOST_SLOTS - 1, axis=1)[:, : MOST_SLOTS - 1]
-    classes = np.concatenate([y[:, None], others], axis=1)
-    chosen = np.concatenate([own, p[rows, others]], axis=1)
-    return Slots(classes, np.log(np.maximum(chosen, _FLOOR)), rank)
+        # The given class would fill a slot of its own: of one more than needed it is left out, or the last.
+        best = np.argpartition(p, -width, axis=1)[:, -width:]
+        best = np.take_along_axis(best, np.argsort(-np.take_along_axis(p, best, axis=1), axis=1), axis=1)
+        drop = np.where((best == given).any(axis=1), (best == given).argmax(axis=1), width - 1)
+        others = best[np.arange(width)[None, :] != drop[:, None]].reshape(len(p), width - 1)
+    classes = np.concatenate([given, others], axis=1)
+    return classes, p[at, classes]
 
 
 def posterior(model: NoiseModel, slots: Slots) -> tuple[Floats, Floats]:
