@@ -95,6 +95,7 @@ class Detector(StrEnum):
     """How an audit gets probabilities."""
 
     cross_fitted = "cross-fitted"
+    in_training = "in-training"
     neighbours = "neighbours"
 
 
@@ -285,7 +286,7 @@ def audit_command(
     ] = None,
     folds: Annotated[int, typer.Option(min=2, help="Each row is judged by networks trained on others.")] = 5,
     detector: Annotated[
-        Detector, typer.Option(help="neighbours: the vote of the nearest rows; nothing is trained.")
+        Detector, typer.Option(help="in-training: one run, no folds; neighbours: the nearest rows vote.")
     ] = Detector.cross_fitted,
     clean: Annotated[
         CleanHow | None, typer.Option(help="Also train on cleaned labels and say what that changes.")
