@@ -125,3 +125,19 @@ def test_difference_in_deviations():
     assert difference_in_deviations(90, None, 92, None) is None
     assert difference_in_deviations(92, 0.0, 92, None) == 0.0
     assert difference_in_deviations(91, 0.0, 92, None) is None
+
+
+def test_a_bootstrapped_interval_is_scipys():
+    from scipy.stats import bootstrap
+
+    from noisegate.evaluation.significance import bootstrap_interval
+
+    values = np.random.default_rng(0).normal(3.0, 2.0, 25)
+    expected = bootstrap((values,), np.mean, method="percentile", n_resamples=20_000).confidence_interval
+    low, high = bootstrap_interval(values.tolist())
+    assert low == pytest.approx(expected.low, abs=0.05)
+    assert high == pytest.approx(expected.high, abs=0.05)
+    assert bootstrap_interval(values.tolist()) == (low, high)
+    assert bootstrap_interval([2.0]) == (2.0, 2.0)
+    with pytest.raises(InputError, match="at least one number"):
+        bootstrap_interval([])

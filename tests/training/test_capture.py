@@ -6,6 +6,7 @@ import pytest
 import torch
 
 import noisegate as ng
+from noisegate.evaluation.passes import Passes, read_given
 from noisegate.training.phase import Phase, PhaseModule
 from noisegate.training.phase_run import PhaseRun
 
@@ -56,6 +57,22 @@ def test_augmentation_is_part_of_the_step_and_capture_safe(job_for, capture_guar
     traces = steps_under_guard(next(ng.methods.get("ln").phases(job)), job, capture_guard)
     assert {"gather", "where", "flip"} <= {name for name, _ in traces[0]}
     assert traces[0] == traces[1]
+
+
+@pytest.mark.parametrize("method", ["ce", "het-tau", "gce"])
+def test_steps_and_looks_on_maps_are_capture_safe(method, job_for, capture_guard):
+    data = ng.data.load("scenes", n=12, n_test=4)
+    params = {"n_samples": 4, "n_samples_eval": 4} if method == "het-tau" else {}
+    recipe = ng.Recipe(epochs=1, batch_size=4, scales=(0.5, 1.0, 2.0), crop_to=32, flip=True, clip_norm=1.0)
+    job = job_for(data, recipe, network="deeplab-resnet18-os32")
+    phase = next(ng.methods.get(method, **params).phases(job))
+    traces = steps_under_guard(phase, job, capture_guard)
+    assert traces[0] == traces[1] == traces[2]
+    passes = Passes(*phase.module.predictor())
+    with passes.evaluating():
+        for _ in range(2):  # what a pass makes on its first look is made before a capture
+            with capture_guard() if passes.named else contextlib.nullcontext():
+                passes("given", job.train, read_given(job.train.y))
 
 
 @pytest.mark.parametrize(

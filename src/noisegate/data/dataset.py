@@ -77,8 +77,8 @@ class Split:
     """
 
     x: Inputs
-    y: Labels
-    clean: Labels | None = None
+    y: npt.NDArray[Any]
+    clean: npt.NDArray[Any] | None = None
 
     def __post_init__(self) -> None:
         for name in ("y", "clean"):

@@ -61,6 +61,28 @@ def paired(a: Sequence[float], b: Sequence[float]) -> float | None:
     return _two_sided(mean / math.sqrt(error), len(x) - 1)
 
 
+def bootstrap_interval(
+    values: Sequence[float], level: float = 0.95, seed: int = 0, resamples: int = 9999
+) -> tuple[float, float]:
+    """A bootstrapped interval of the mean: percentiles of the means of resamples; the same for the same numbers.
+
+    With one number, or equal ones, it is that number twice.
+
+    >>> low, high = bootstrap_interval([1.0, 2.0, 3.0, 4.0])
+    >>> 1.0 <= low < 2.5 < high <= 4.0
+    True
+    """
+    x = _numbers(values)
+    if not len(x):
+        raise InputError("an interval needs at least one number")
+    if len(x) == 1 or np.ptp(x) == 0.0:
+        return float(x[0]), float(x[0])
+    # Not scipy.stats.bootstrap, whose argument for a generator has another name in every other version.
+    rows = np.random.default_rng(seed).integers(len(x), size=(resamples, len(x)))
+    low, high = np.quantile(x[rows].mean(1), [(1 - level) / 2, (1 + level) / 2])
+    return float(low), float(high)
+
+
 def stars(p: float | None) -> str:
     """The sign of a p-value: "*" below .05, "†" below .01, "‡" below .001, nothing otherwise.
 

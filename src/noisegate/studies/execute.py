@@ -275,6 +275,10 @@ def finite(values: dict[str, float]) -> dict[str, float]:
     return {name: value for name, value in values.items() if math.isfinite(value)}
 
 
+#: What is reported of the validation rows, of the epoch that was kept.
+JUDGED = ("validation_accuracy", "validation_log_likelihood", "validation_mean_iou")
+
+
 def accuracies(epochs: list[dict[str, float]], recipe: Any) -> dict[str, float]:
     """The accuracies a reader may ask for, from the epochs of the last phase; see `Value`."""
     found: dict[str, float] = {}
@@ -294,7 +298,7 @@ def accuracies(epochs: list[dict[str, float]], recipe: Any) -> dict[str, float]:
         if recipe.get("keep") == "best":
             name = f"validation_{recipe.get('monitor', 'accuracy')}"
             kept = judged[int(np.argmax([e[name] for e in judged]))]
-        found |= {n: kept[n] for n in ("validation_accuracy", "validation_log_likelihood") if n in kept}
+        found |= {n: kept[n] for n in JUDGED if n in kept}
     return found
 
 

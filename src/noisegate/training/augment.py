@@ -68,9 +68,9 @@ def random_scale_and_crop(
         The nearest label; beyond the edge `VOID`.
     """
     device = images.device
-    scale = torch.tensor(scales, device=device)[
-        torch.randint(0, len(scales), (len(images), 1), device=device)
-    ]
+    # Not torch.tensor(scales): a copy from the host cannot be captured.
+    known = torch.stack([torch.full((), each, device=device) for each in scales])
+    scale = known[torch.randint(0, len(scales), (len(images), 1), device=device)]
     moved = torch.rand(len(images), 2, device=device)
     pixels = images.float() / 255 if images.dtype == torch.uint8 else images
     labels = masks.unsqueeze(1)

@@ -21,8 +21,8 @@ ASKED = {
     *(f"ln-{part}" for part in ("figure1", "figure2", "figure3-moons", "figure3-circles", "figure4")),
     *(f"ln-{part}" for part in ("figure5", "figure6", "figure7", "table2", "table3")),
     *(f"ln-table1-{data}" for data in ("mnist", "cifar10", "cifar100")),
-    *(f"temperature-{part}" for part in ("figure1", "figure6")),
-    *(f"temperature-table{number}" for number in (1, 3, 4, 5, 6)),
+    *(f"temperature-{part}" for part in ("figure1", "figure2", "figure3", "figure4", "figure6", "camvid")),
+    *(f"temperature-table{number}" for number in (1, 2, 3, 4, 5, 6)),
     *(f"smoothing-figure{number}" for number in range(1, 10)),
     *(f"smoothing-table{number}" for number in (2, 3, 4, 5, 7)),
     "causalnl-figure2",
@@ -53,7 +53,9 @@ def test_an_unknown_study_suggests_the_near_ones():
 @each
 def test_names_and_texts(name):
     study = STUDIES[name]
-    assert re.fullmatch(r"demo|(ln|temperature|smoothing|causalnl)-(table|figure)\d(-[a-z0-9]+)?", name)
+    assert re.fullmatch(
+        r"demo|(ln|temperature|smoothing|causalnl)-(table|figure)\d(-[a-z0-9]+)?|temperature-camvid", name
+    )
     assert study.title
     assert study.reference
     assert study.cells or study.figures

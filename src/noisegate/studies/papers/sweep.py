@@ -9,6 +9,7 @@ import numpy as np
 from matplotlib.ticker import PercentFormatter
 
 from noisegate.errors import InputError
+from noisegate.evaluation.significance import bootstrap_interval
 from noisegate.reporting.plots import FAINT, INK, PALETTE
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ def sweep(
     title: str | None = None,
     percent: bool = False,
     styles: Mapping[str, Mapping[str, Any]] | None = None,
+    bootstrap: bool = False,
 ) -> None:
     """Draw one line a label: the mean of the runs at every x, shaded by their standard deviation.
 
@@ -43,6 +45,8 @@ def sweep(
         Horizontal lines, dashed, with their own band: what does not depend on x.
     percent : bool
         The numbers are shares in [0, 1] and shown as percentages.
+    bootstrap : bool
+        Bands are bootstrapped 95 % intervals of the mean, not standard deviations.
     styles : mapping from label to colour and linestyle, optional
         For labels that have a style of their own.
 
@@ -51,7 +55,7 @@ def sweep(
     InputError
         If there is nothing to draw, or x is not positive on a logarithmic axis.
     """
-    lines = {label: _points(points) for label, points in series.items()}
+    lines = {label: _points(points, bootstrap) for label, points in series.items()}
     lines = {label: points for label, points in lines.items() if points}
     if not lines:
         raise InputError(f"no finished runs to draw {ylabel} against {xlabel} from")
@@ -61,7 +65,7 @@ def sweep(
         _line(ax, label, points, _style(place, (styles or {}).get(label)))
     for place, (label, runs) in enumerate((references or {}).items()):
         if len(runs):
-            _level(ax, label, runs, _style(len(lines) + place, (styles or {}).get(label)))
+            _level(ax, label, runs, bootstrap, _style(len(lines) + place, (styles or {}).get(label)))
     if log:
         ax.set_xscale("log")
     if percent:
@@ -70,14 +74,22 @@ def sweep(
     ax.legend(frameon=False, fontsize=9)
 
 
-def _points(points: Mapping[float, Runs]) -> dict[float, tuple[float, float]]:
-    """Mean and sample standard deviation (0 for a single run) at every x that has runs, in order of x."""
-    return {x: _mean_std(points[x]) for x in sorted(points) if len(points[x])}
+Point = tuple[float, float, float]
 
 
-def _mean_std(runs: Runs) -> tuple[float, float]:
+def _points(points: Mapping[float, Runs], bootstrap: bool) -> dict[float, Point]:
+    """The mean and the ends of its band at every x that has runs, in order of x."""
+    return {x: _mean_and_band(points[x], bootstrap) for x in sorted(points) if len(points[x])}
+
+
+def _mean_and_band(runs: Runs, bootstrap: bool) -> Point:
+    """The mean; and a standard deviation below and above it, or its bootstrapped interval. One run has no band."""
     values = np.asarray(runs, dtype=np.float64)
-    return float(values.mean()), float(values.std(ddof=1)) if len(values) > 1 else 0.0
+    mean = float(values.mean())
+    if bootstrap:
+        return mean, *bootstrap_interval(values.tolist())
+    std = float(values.std(ddof=1)) if len(values) > 1 else 0.0
+    return mean, mean - std, mean + std
 
 
 def _style(place: int, own: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -87,17 +99,17 @@ def _style(place: int, own: Mapping[str, Any] | None) -> dict[str, Any]:
     return {"color": PALETTE[place % len(PALETTE)], "linestyle": dash}
 
 
-def _line(ax: Axes, label: str, points: dict[float, tuple[float, float]], style: dict[str, Any]) -> None:
+def _line(ax: Axes, label: str, points: dict[float, Point], style: dict[str, Any]) -> None:
     x = np.array(list(points))
-    mean, std = np.array(list(points.values())).T
+    mean, low, high = np.array(list(points.values())).T
     ax.plot(x, mean, label=label, linewidth=1.8, marker="o", markersize=3.5, **style)
-    ax.fill_between(x, mean - std, mean + std, color=style["color"], alpha=0.18, linewidth=0)
+    ax.fill_between(x, low, high, color=style["color"], alpha=0.18, linewidth=0)
 
 
-def _level(ax: Axes, label: str, runs: Runs, style: dict[str, Any]) -> None:
-    mean, std = _mean_std(runs)
+def _level(ax: Axes, label: str, runs: Runs, bootstrap: bool, style: dict[str, Any]) -> None:
+    mean, low, high = _mean_and_band(runs, bootstrap)
     ax.axhline(mean, label=label, linewidth=1.4, **{**style, "linestyle": "--"})
-    ax.axhspan(mean - std, mean + std, color=style["color"], alpha=0.12, linewidth=0)
+    ax.axhspan(low, high, color=style["color"], alpha=0.12, linewidth=0)
 
 
 def dress(ax: Axes, title: str | None, xlabel: str, ylabel: str) -> None:

@@ -26,7 +26,9 @@ def accuracy(results: Results) -> Figure:
     return against_temperature(results, "noisy_test_accuracy", "noisy test accuracy")
 
 
-def against_temperature(results: Results, metric: str, label: str) -> Figure:
+def against_temperature(
+    results: Results, metric: str, label: str, *, bootstrap: bool = False, percent: bool = False
+) -> Figure:
     """One panel a dataset, one line a number of training samples, cross-entropy as a level.
 
     Datasets without a finished heteroscedastic run are left out; if none has one, an InputError says so.
@@ -49,6 +51,8 @@ def against_temperature(results: Results, metric: str, label: str) -> Figure:
             references={REFERENCE: level} if level else None,
             title=group,
             styles=styles(results),
+            bootstrap=bootstrap,
+            percent=percent,
         )
     return figure
 
