@@ -64,18 +64,22 @@ def learn(
     if values.null_count == len(values):
         return "all values are missing"
     kind = values.type
-    categories = pa.types.is_dictionary(kind)
-    distinct = pc.count_distinct(as_text(values) if categories else values, mode="only_valid").as_py()
-    if distinct == 1 and not missing:
-        return "constant"
-    if distinct == 1 or categories:  # one value and gaps: which of the two is all it says
-        return _category(name, Counted.of(values), max_categories)
-    if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
-        return _time(name, as_times(frame, name, values), missing, "ymd")
-    if is_text(kind):
-        return _learn_texts(frame, name, values, distinct, forced, order, max_categories)
-    numbers = as_numbers(frame, name, values)
-    if not forced and not pa.types.is_boolean(kind) and _numbers_name_rows(name, numbers, distinct):
+    if is_text(kind) or pa.types.is_dictionary(kind):
+        counted = Counted.of(values)
+        if len(counted.texts) == 1 and not missing:
+            return "constant"
+        if len(counted.texts) == 1 or not is_text(
+            kind
+        ):  # one value and gaps: which of the two is all it says
+            return _category(name, counted, max_categories)
+        return _learn_texts(frame, name, values, counted, forced, order, max_categories)
+    times = pa.types.is_timestamp(kind) or pa.types.is_date(kind)
+    numbers = as_times(frame, name, values) if times else as_numbers(frame, name, values)
+    if np.nanmin(numbers) == np.nanmax(numbers):
+        return _category(name, Counted.of(values), max_categories) if missing else "constant"
+    if times:
+        return _time(name, numbers, missing, "ymd")
+    if not forced and not pa.types.is_boolean(kind) and _numbers_name_rows(name, numbers):
         return "names the rows: a different whole number in each"
     return _number(name, numbers, missing, pa.types.is_boolean(kind))
 
@@ -92,25 +96,29 @@ def _time(name: str, times: Any, missing: bool, order: str) -> TimeColumn:
     return TimeColumn(name, missing, float(np.nanmedian(times)) - origin, origin, order)
 
 
-def _numbers_name_rows(name: str, numbers: Any, distinct: int) -> bool:
+def _numbers_name_rows(name: str, numbers: npt.NDArray[np.float64]) -> bool:
     """Whole numbers that all differ, and are called an id, or leave few gaps between the least and the greatest."""
-    there = numbers[~np.isnan(numbers)]
-    if len(numbers) < NUMBERS_TO_NAME or distinct < len(numbers) or (there != np.floor(there)).any():
+    n, width = len(numbers), float(np.nanmax(numbers) - np.nanmin(numbers)) + 1
+    # The cheap questions first: most columns are no whole numbers, or too few to differ.
+    if n < NUMBERS_TO_NAME or width < n or (numbers != np.floor(numbers)).any():
         return False
-    dense = len(there) / (there.max() - there.min() + 1) >= 0.5
-    return bool(dense or _NAMES_OF_IDS.search(name.strip()) or _CAMEL.search(name))
+    dense = n / width >= 0.5
+    if not (dense or _NAMES_OF_IDS.search(name.strip()) or _CAMEL.search(name)):
+        return False
+    return len(np.unique(numbers)) == n
 
 
 def _learn_texts(
     frame: Frame,
     name: str,
     values: Any,
-    distinct: int,
+    counted: Counted,
     forced: bool,
     order: str | None,
     max_categories: int,
 ) -> Column | str:
-    orders = [order] if order in dates.orders_of(values) else dates.orders_of(values)
+    found = dates.orders_of(values)
+    orders = [order] if order in found else found
     if len(orders) == 1:
         return _time(name, as_times(frame, name, values, orders[0]), values.null_count > 0, orders[0])
     if orders and not forced:
@@ -119,9 +127,9 @@ def _learn_texts(
             f"dates such as {example} can be read in two ways: say which by dates=dmy (day first) or dates=mdy, "
             "or write them as 2026-11-18"
         )
-    counted = Counted.of(values)
     # The same few texts over and over are categories, whatever they look like.
-    n, common = len(values) - values.null_count, counted.counts[:max_categories].sum()
+    distinct, n = len(counted.texts), len(values) - values.null_count
+    common = counted.counts[:max_categories].sum()
     few = common >= n / 2 and common >= REPEATED * min(distinct, max_categories)
     if n >= ROWS_TO_NAME and not few and (_is_prose(values) or (forced and distinct > max_categories)):
         return TextColumn.learn(name, values)
@@ -142,24 +150,26 @@ def _is_prose(values: Any) -> bool:
 
 @dataclass(frozen=True)
 class Counted:
-    """The distinct values of a column as text, the most frequent first, and how often each occurs."""
+    """The distinct values of a column as (Arrow) texts, the most frequent first, and how often each occurs."""
 
-    texts: npt.NDArray[np.object_]
+    texts: Any
     counts: npt.NDArray[np.int64]
     gaps: int
 
     @classmethod
     def of(cls, values: Any) -> Counted:
         counted = pc.value_counts(as_text(values.drop_null()))
-        texts = np.array(counted.field(0).to_pylist(), dtype=object)
         counts = counted.field(1).to_numpy(zero_copy_only=False)
         # By their text where the counts are equal, so that the order of the rows does not matter.
-        order = np.lexsort((texts.astype(str), -counts))
-        return cls(texts[order], counts[order], values.null_count)
+        order = pc.sort_indices(
+            pa.table({"count": counted.field(1), "text": counted.field(0)}),
+            sort_keys=[("count", "descending"), ("text", "ascending")],
+        )
+        return cls(counted.field(0).take(order), counts[np.asarray(order)], values.null_count)
 
 
 def _category(name: str, counted: Counted, max_categories: int) -> Column | str:
-    kept = tuple(counted.texts[:max_categories].tolist())
+    kept = tuple(counted.texts.slice(0, max_categories).to_pylist())
     covered = counted.counts[:max_categories].sum() / (counted.counts.sum() + counted.gaps)
     others = len(counted.texts) - len(kept)
     if covered < LEAST_COVERED and others:
