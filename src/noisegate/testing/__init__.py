@@ -5,6 +5,7 @@ that it defines.
 """
 
 from noisegate.testing.guard import CaptureGuard
+from noisegate.testing.methods import METHOD_CHECKS, check_method
 from noisegate.testing.objectives import OBJECTIVE_CHECKS, check_objective
 
-__all__ = ["OBJECTIVE_CHECKS", "CaptureGuard", "check_objective"]
+__all__ = ["METHOD_CHECKS", "OBJECTIVE_CHECKS", "CaptureGuard", "check_method", "check_objective"]
