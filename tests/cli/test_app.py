@@ -75,8 +75,8 @@ def test_without_a_command_the_help_answers(call, arguments):
         (("fitt",), "fitt"),
         (("fit",), "DATA"),
         (("fit", "x.csv", "--lable", "y"), "--lable"),
-        (("demo", "--seed", "-1"), "--seed"),
-        (("demo", "--seed", "two"), "--seed"),
+        (("fit", "digits", "--seed", "-1"), "--seed"),
+        (("fit", "digits", "--seed", "two"), "--seed"),
         (("list", "method"), "methods"),
     ],
 )

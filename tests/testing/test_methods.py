@@ -48,9 +48,10 @@ def broken(promise):
         def phases(self, job):
             objective = ng.CrossEntropy(job.n_classes)
             network = job.network(objective)
+            module = Slips(network, objective)
             if promise == "gradients":
-                network.unused = torch.nn.Linear(2, 2)
-            yield Phase(Slips(network, objective), job.recipe)
+                module.unused = torch.nn.Linear(2, 2)
+            yield Phase(module, job.recipe)
             made.append(1)
             drawn = torch.tensor(float(len(made))) if promise == "seeds" else torch.zeros(())
             return ng.Fitted(network, objective, drawn=drawn)

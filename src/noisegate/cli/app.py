@@ -156,13 +156,14 @@ def _help_alone(ctx: typer.Context) -> None:
 
 @app.command()
 def demo(
-    out: Annotated[Path, typer.Option(metavar="DIR", help="Where the report goes.")] = Path("noisegate-demo"),
-    seed: Seed = 0,
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Where results and report go.")] = Path(
+        "noisegate-demo"
+    ),
 ) -> None:
     """The whole story on the digits that ship with scikit-learn: a table, plots, a report."""
     from noisegate.cli.demo import run
 
-    run(out, seed)
+    run(out)
 
 
 @app.command()

@@ -167,6 +167,8 @@ def _say_results(results: Results, choice: Choice) -> None:
     if study.table:
         header, rows = terminal_table(results, paper=True)
         table(rows, header)
+    for sentence in study.findings(results) if study.findings else ():
+        say(sentence)
 
 
 def names(text: Sequence[str] | None) -> tuple[str, ...]:

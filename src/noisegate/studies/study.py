@@ -221,12 +221,15 @@ class Figure:
     caption : str
     paper : str
         What the paper's figure shows, in our words, to compare with.
+    column : str, default=""
+        The figure belongs to this column, and is left out where the column is not chosen.
     """
 
     name: str
     draw: Callable[[Results], Picture]
     caption: str
     paper: str = ""
+    column: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -295,6 +298,8 @@ class Study:
     notes : tuple of str
         Where the protocol is our choice, or differs from the paper's words.
     figures : tuple of Figure
+    findings : function (Results) -> sequence of str, optional
+        Sentences computed from the stored results, for the report and the terminal.
     smoke : Smoke
     laptop : Laptop
     """
@@ -311,6 +316,7 @@ class Study:
     select: Selection = field(default_factory=Selection)
     notes: tuple[str, ...] = ()
     figures: tuple[Figure, ...] = ()
+    findings: Callable[[Results], Sequence[str]] | None = None
     smoke: Smoke = field(default_factory=Smoke)
     laptop: Laptop = field(default_factory=Laptop)
     table: bool = True

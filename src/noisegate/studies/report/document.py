@@ -138,6 +138,7 @@ def compose(content: Content) -> Page:
     page.facts(_facts(content))
     if content.table is not None:
         _results(page, content.table, content)
+        _findings(page, content)
         _accuracies(page, content)
     _figures(page, content)
     _searches(page, content)
@@ -193,6 +194,15 @@ def _results(page: Page, table: Table, content: Content) -> None:
         caption += f" {content.size[:1].upper()}{content.size[1:]}."
     page.table(table_rows(table), header, caption=caption, groups=groups, row_headers=True)
     page.bullets(_how_to_read(table, content))
+
+
+def _findings(page: Page, content: Content) -> None:
+    """Sentences about the numbers; of a smoke run none, since somebody would take them for a result."""
+    sentences = (
+        [] if content.smoke or content.study.findings is None else content.study.findings(content.results)
+    )
+    if sentences:
+        page.section("What happened").bullets(sentences)
 
 
 def _how_to_read(table: Table, content: Content) -> list[str]:

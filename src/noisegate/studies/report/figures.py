@@ -47,7 +47,10 @@ def draw_figures(results: Results, mark: str = "") -> list[Drawn]:
     from noisegate.reporting.plots import png
 
     drawn = []
+    columns = {cell.column for cell in results.study}
     for figure in results.study.figures:
+        if figure.column and figure.column not in columns:
+            continue
         try:
             picture = figure.draw(results)
         except InputError as error:
