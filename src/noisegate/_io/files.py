@@ -1,4 +1,4 @@
-"""Writing that cannot leave half a file."""
+"""Atomic writes: a file is either as it was before or complete."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def atomic(path: Path) -> Iterator[BinaryIO]:
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.parent / f".{path.name}.{secrets.token_hex(6)}.part"
-    # The system takes the umask off the mode; asking for the umask would change it for a moment, for all threads.
+    # os.open applies the umask. Reading it first would need os.umask, which changes it for all threads.
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
     try:
         with os.fdopen(descriptor, "wb") as file:
@@ -40,14 +40,14 @@ def atomic(path: Path) -> Iterator[BinaryIO]:
 
 
 def check_writable(folder: Path) -> None:
-    """Refuse a folder that could not be written to, or made; nothing is left behind."""
+    """Raise InputError if `folder` cannot be created or written to. Nothing is left behind."""
     there = Path(folder).absolute()
     while not there.exists():
         there = there.parent
-    probe = there / f".noisegate-{secrets.token_hex(6)}"
+    trial = there / f".noisegate-{secrets.token_hex(6)}"
     try:
-        probe.mkdir()
-        probe.rmdir()
+        trial.mkdir()
+        trial.rmdir()
     except OSError as error:
         raise InputError(f"{folder} cannot be written to ({error.strerror}); choose another place") from None
 
@@ -64,19 +64,19 @@ def write_text(path: Path, content: str) -> None:
 
 
 def write_json(path: Path, content: Any) -> None:
-    """Replace `path` atomically by `content` as JSON; numbers that are not finite are refused."""
+    """Replace `path` atomically by `content` as JSON. NaN and infinity raise ValueError."""
     write_text(path, json.dumps(content, indent=1, allow_nan=False, default=plain) + "\n")
 
 
 def plain(value: Any) -> Any:
-    """numpy's numbers, which JSON does not know, as Python's."""
+    """Convert numpy scalars to Python numbers, for `json.dumps(default=...)`."""
     if isinstance(value, np.generic):
         return value.item()
     raise TypeError(f"{type(value).__name__} {value!r} cannot be written as JSON")
 
 
 def read_json(path: Path) -> Any:
-    """Read JSON, or say which file is missing or damaged."""
+    """Read a JSON file; raise an error with its name if it is missing or damaged."""
     check_room(4 * regular_size(path, "a JSON file"), path)
     with reading(path, "it may be damaged"):
         try:
@@ -88,6 +88,6 @@ def read_json(path: Path) -> Any:
 
 
 def remove_parts(folder: Path) -> None:
-    """Remove what writers left that were killed; for who holds the lock of `folder`."""
+    """Delete temporary files of killed writers. The caller must hold the folder's lock."""
     for path in Path(folder).glob(".*.part"):
         path.unlink(missing_ok=True)

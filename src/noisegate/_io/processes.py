@@ -1,4 +1,4 @@
-"""Processes that are started: what Ctrl-C means to them, and how they ended."""
+"""Child processes: shielding them from Ctrl-C, and describing how they ended."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from multiprocessing.process import BaseProcess
 
 @contextlib.contextmanager
 def no_interrupt() -> Iterator[None]:
-    """A process that is started here ignores Ctrl-C from its first moment on: the parent decides what it means."""
+    """Start processes inside this block to make them ignore Ctrl-C. The parent decides when they stop."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -23,7 +23,7 @@ def no_interrupt() -> Iterator[None]:
 
 
 def how_it_ended(process: BaseProcess, advice: str = "") -> str:
-    """How a process that gave no answer ended; where memory may have run out, with what to do about it."""
+    """Describe how a process ended; `advice` is added if it was killed, perhaps for lack of memory."""
     process.join(timeout=5)
     code = process.exitcode
     if code is None or code >= 0:

@@ -53,7 +53,7 @@ Root = Annotated[
     Path | None,
     typer.Option(metavar="DIR", help="Where named data sets lie; else $NOISEGATE_DATA, or the user's cache."),
 ]
-Seed = Annotated[int, typer.Option(min=0, help="Everything drawn at random follows from it.")]
+Seed = Annotated[int, typer.Option(min=0, help="Random seed.")]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")]
 Audit = Annotated[Path, typer.Argument(metavar="AUDIT", help="An audit folder written by `noisegate audit`.")]
 Results = Annotated[
@@ -63,7 +63,7 @@ RESULTS = Path("noisegate-results")
 
 
 class Scale(StrEnum):
-    """The sizes a study has."""
+    """The sizes of a study."""
 
     paper = "paper"
     laptop = "laptop"
@@ -71,7 +71,7 @@ class Scale(StrEnum):
 
 
 class EngineName(StrEnum):
-    """Where the runs of a study are done."""
+    """Where a study's runs are executed."""
 
     local = "local"
     ray = "ray"
@@ -148,7 +148,7 @@ def study_command(ctx: typer.Context) -> None:
 
 
 def _help_alone(ctx: typer.Context) -> None:
-    """Without a command the help is the answer."""
+    """Print the help if no command was given."""
     if ctx.invoked_subcommand is None:
         typer.echo(ctx.get_help())
         raise typer.Exit()
@@ -195,7 +195,7 @@ def fit(
     ] = None,
     checkpoint: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="Store the state there; after a kill the same command goes on."),
+        typer.Option(metavar="DIR", help="Store checkpoints there; after a kill the same command resumes."),
     ] = None,
     devices: Annotated[
         int,
@@ -423,7 +423,7 @@ def apply_command(
 
 @data_app.command("list")
 def data_list(root: Root = None) -> None:
-    """The data sets with a name, and where they are."""
+    """List the named data sets and where they are."""
     from noisegate.cli.data import list_data
 
     list_data(root)
@@ -475,7 +475,7 @@ def data_corrupt(
     option: Options = None,
     root: Root = None,
 ) -> None:
-    """Write corrupted training labels of DATA to a file, with a hash that two people can compare."""
+    """Corrupt the training labels of DATA and write them to a file with a checksum."""
     from noisegate.cli.data import corrupt_data
     from noisegate.cli.values import key_values, parse
 
@@ -503,7 +503,7 @@ def data_corrupt(
 def list_command(
     what: Annotated[Listing, typer.Argument(metavar="WHAT", help="methods, objectives, noises or networks.")],
 ) -> None:
-    """What there is to choose from, with parameters and papers."""
+    """List methods, objectives, noises or networks, with parameters and papers."""
     from noisegate.cli.listing import show
 
     show(what.value)
@@ -511,7 +511,7 @@ def list_command(
 
 @study_app.command("list")
 def study_list() -> None:
-    """The studies, with their size and the data they need."""
+    """List the studies, with their size and the data they need."""
     from noisegate.cli.study import list_studies
 
     list_studies()
@@ -541,7 +541,10 @@ def study_run(
     search: Search = False,
     retry: Annotated[bool, typer.Option("--retry", help="Try diverged and crashed runs again.")] = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say how many runs there are, and about how long they take.")
+        bool,
+        typer.Option(
+            "--dry-run", help="Print how many runs there are and about how long they take, and exit."
+        ),
     ] = False,
     engine: Annotated[EngineName, typer.Option(help="local, or ray for a cluster.")] = EngineName.local,
     workers: Annotated[
@@ -559,7 +562,7 @@ def study_run(
     device: Device = "auto",
     root: Root = None,
 ) -> None:
-    """Do a study: what is done is not repeated, and what was stopped goes on."""
+    """Run a study. Finished runs are skipped, interrupted runs resume."""
     from noisegate.cli.study import names, run_study
     from noisegate.cli.values import key_values
     from noisegate.studies.choice import Choice

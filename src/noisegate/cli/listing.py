@@ -1,4 +1,4 @@
-"""`noisegate list`: what there is to choose from."""
+"""`noisegate list`: print the registries."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def _networks() -> None:
 
 
 def defaults(values: Mapping[str, Any]) -> str:
-    """Parameters with their defaults; one that must be given stands alone.
+    """Format parameters with their defaults; required ones have none.
 
     >>> defaults({"rate": inspect.Parameter.empty, "std": 0.1})
     'rate, std=0.1'
@@ -74,7 +74,7 @@ def first_line(kind: type) -> str:
 
 
 def reference(kind: type) -> str:
-    """What stands below "References" in a docstring, as one line.
+    """The "References" section of a docstring as one line.
 
     >>> from noisegate.noise import InstanceDependent
     >>> reference(InstanceDependent)

@@ -1,4 +1,4 @@
-"""Tables and lines for people, on a terminal and in a pipe alike."""
+"""Print tables and lines to a terminal or a pipe."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ _WORDS = {"True": True, "False": False, "None": None}
 
 
 def parse(text: str) -> Any:
-    """The value as JSON or a word of Python's where it is that, else the text itself.
+    """Parse a value as JSON or a Python constant; else return the text.
 
     >>> parse("0.5"), parse("true"), parse("[1, 2]"), parse("adam"), parse("False")
     (0.5, True, [1, 2], 'adam', False)
@@ -31,7 +31,7 @@ def parse(text: str) -> Any:
 
 
 def key_values(items: Sequence[str] | None, flag: str) -> dict[str, Any]:
-    """KEY=VALUE, repeated, as a dict.
+    """Parse repeated KEY=VALUE options into a dict.
 
     >>> key_values(["epochs=20", "optimizer=sgd"], "--recipe")
     {'epochs': 20, 'optimizer': 'sgd'}
@@ -48,7 +48,7 @@ def key_values(items: Sequence[str] | None, flag: str) -> dict[str, Any]:
 
 
 def check_kinds(values: Mapping[str, Any], defaults: Mapping[str, Any], flag: str) -> None:
-    """Refuse a word where the default is a number, and the like; unknown names are left to others.
+    """Raise InputError for a value of another type than the default. Unknown names are checked elsewhere.
 
     Where the default is a word, anything goes: noise_rate="estimate" may be a number, and who takes it checks it.
     """

@@ -1,4 +1,4 @@
-"""Pieces that several networks share."""
+"""Layers and initialisers that several networks share."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from noisegate.errors import InputError
 class Head(nn.Linear):
     """A network's last layer, in the precision of its weights also under autocast.
 
-    An objective reads likelihoods off these outputs: eight bits of a mean and its scale would not do.
+    Objectives compute likelihoods from these outputs, for which bfloat16's eight bits are too few.
     """
 
     def forward(self, x: Tensor) -> Tensor:
-        # Not x.device.type: a symbolic trace knows no device.
+        # Not x.device.type: a symbolic trace has no device.
         with torch.autocast("cuda" if torch.is_autocast_enabled("cuda") else "cpu", enabled=False):
             return super().forward(x.to(self.weight.dtype))
 

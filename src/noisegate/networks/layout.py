@@ -1,4 +1,4 @@
-"""Where the numbers of a convolution's weights lie: channels beside each other, where a network can take it."""
+"""Memory layout of convolutions: channels last, for networks that support it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from noisegate.networks.prepare import Prepared
 
 
 def channels_last_(module: nn.Module) -> None:
-    """Lay out the convolutions of a module's networks with the channels beside each other, in place.
+    """Convert convolution weights to `torch.channels_last`, in place.
 
     Convolutions keep to the layout of their weights, so nothing else has to know. On a CPU a step is faster for it
     (benchmarks/results/overhead.md), on a GPU in bf16. It changes no values, but the last bits of what is computed
@@ -31,7 +31,7 @@ def channels_last_(module: nn.Module) -> None:
     inside = {id(part) for each in prepared for part in each.modules()}
     for part in module.modules():
         ours = type(part).__module__.startswith(__package__)
-        # A part that contains a network is more than ours.
+        # Skip modules that contain a network: they may have other parts.
         if ours and not inside & {id(each) for each in part.modules()}:
             part.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     for each in prepared:
@@ -40,7 +40,7 @@ def channels_last_(module: nn.Module) -> None:
 
 
 def _can_take_it(prepared: Prepared) -> bool:
-    """Whether two rows go through a copy of the network, and back."""
+    """Whether forward and backward passes work on a channels-last copy of the network."""
     weight = next((p for p in prepared.network.parameters() if p.dim() == 4), None)
     if weight is None:
         return True

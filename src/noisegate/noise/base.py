@@ -1,4 +1,4 @@
-"""What every kind of label noise can do: corrupt labels, and say how if that does not depend on the input."""
+"""The base class of label noise: corrupt labels, and give a transition matrix where there is one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What happened to labels, and files of labels that two people can check against each other."""
+"""Reports on noisy labels, and label files with a checksum."""
 
 from __future__ import annotations
 

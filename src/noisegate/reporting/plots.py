@@ -1,4 +1,4 @@
-"""Plots for people: decision boundaries, learning curves, calibration, confusion, pictures.
+"""Plots: decision boundaries, learning curves, calibration, confusion matrices, image grids.
 
 Every function draws into the axes it is given, or makes a figure of its own, and returns the figure. There is
 no pyplot here: nothing is shown, and no global state is touched.
@@ -171,7 +171,7 @@ def decision_boundary(
     resolution: int = 200,
     ax: Axes | None = None,
 ) -> Figure:
-    """Where a classifier of points in the plane changes its mind.
+    """The decision boundary of a classifier of points in the plane.
 
     The background mixes the colours of the classes by their probabilities; the line is where the most
     probable class changes; points have the colour of their given label.

@@ -1,4 +1,4 @@
-"""Progress of a study: one live table where a person watches, plain lines where nobody does."""
+"""Progress of a study: a live table on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from noisegate.studies.execute import Event
 if TYPE_CHECKING:
     from noisegate.studies.runner import Plan
 
-#: Running runs the table shows at most.
+#: The table shows at most this many running runs.
 SHOWN = 20
-#: Runs' worth of work after which the pace says more than a guess.
+#: After this many finished runs the measured pace replaces the estimate.
 ENOUGH = 0.1
 
 
 def clock(seconds: float) -> str:
-    """Seconds as people read them.
+    """Format seconds for people.
 
     >>> clock(42.3), clock(754), clock(45_000)
     ('42 s', '12 min 34 s', '12 h 30 min')
@@ -34,7 +34,7 @@ def clock(seconds: float) -> str:
 
 
 class Board:
-    """Call it with every event; use it in a `with` block.
+    """A progress display. Call it with every event, inside its `with` block.
 
     Parameters
     ----------
@@ -62,7 +62,7 @@ class Board:
         self.running: dict[str, tuple[Event, float]] = {}
         self.trouble: list[str] = []
         self._guess, self._began, self._work = seconds, time.monotonic(), 0.0
-        # Where runs were when they were first heard of: those that go on from a checkpoint began in the middle.
+        # Progress of each run at its first event: resumed runs start in the middle.
         self._first: dict[str, float] = {}
         self._live: Any = None
 
@@ -72,7 +72,7 @@ class Board:
             from rich.live import Live
 
             console = Console(file=self.stream, markup=False, emoji=False, highlight=False)
-            # Drawn anew four times a second, so that clocks go on between two events.
+            # Redrawn four times a second, so that clocks advance between events.
             self._live = Live(
                 get_renderable=self._table, console=console, refresh_per_second=4, transient=True
             )
@@ -88,7 +88,7 @@ class Board:
         before, started = self.running.get(event.run.key, (event, time.monotonic()))
         if not event.final:
             if event.progress and event.progress.get("accuracy") is None:
-                # Not looked at after this epoch: the last one that was is still what is known.
+                # Not evaluated after this epoch: keep the last known accuracy.
                 progress = {**event.progress, "accuracy": before.progress.get("accuracy")}
                 event = replace(event, progress=progress)
             self.running[event.run.key] = (event, started)
@@ -99,7 +99,7 @@ class Board:
             self._count(event, time.monotonic() - started)
 
     def plan(self, plan: Plan) -> None:
-        """Take in what is known to be needed: a search adds runs, other processes finish some."""
+        """Update the totals: a search adds runs, and other processes finish some."""
         self.total, self.done = plan.total, max(self.done, len(plan.finished))
 
     def _count(self, event: Event, seconds: float) -> None:
@@ -121,7 +121,7 @@ class Board:
             print(f"[{self.done + self.failed}/{self.total}] {text}{rest}", file=self.stream, flush=True)
 
     def left(self) -> float | None:
-        """Seconds left, by the pace so far, or by the estimate it was given.
+        """Seconds left, from the pace so far or the initial estimate.
 
         Runs under way count by their epochs: of many beside each other none may have ended for a long time.
         """
@@ -153,7 +153,7 @@ class Board:
 
 
 def _share(event: Event) -> float:
-    """How much of a run is done, by the epochs of its phase."""
+    """The share of a run that is done, counted in epochs of its phase."""
     return float(event.progress.get("epoch", 0)) / max(1, event.progress.get("n_epochs", 1))
 
 

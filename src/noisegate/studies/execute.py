@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from noisegate.training.trainer import Epoch
 
 PROGRESS_SECONDS = 1.0
-# A full or read-only disk, a quota: the next run would fail in the same way.
+# Full or read-only disk, or quota exceeded: the next run would fail the same way.
 _DISK = {errno.ENOSPC, errno.EROFS, errno.EDQUOT}
 
 
@@ -38,7 +38,7 @@ _DISK = {errno.ENOSPC, errno.EROFS, errno.EDQUOT}
 
 
 def load_data(settings: RunSettings, root: str | Path | None = None) -> Dataset:
-    """The dataset of a run: loaded, cut to size, corrupted, with its noisy validation rows held out."""
+    """Load the dataset of a run, cut it to size, corrupt it and hold out noisy validation rows."""
     options = dict(settings.data)
     name = options.pop("name")
     seed = settings.seed if signature_accepts(lookup(name).loader, "seed") else 0
@@ -53,7 +53,7 @@ def load_data(settings: RunSettings, root: str | Path | None = None) -> Dataset:
 
 
 def _balanced(train: Split, seed: int) -> Split:
-    """As many rows of each label as the rarest one has; labels that nobody has do not count."""
+    """Keep as many rows of each label as the rarest one has, ignoring labels without rows."""
     order = np.random.default_rng([seed, 0xBA]).permutation(len(train))
     by_label = [order[train.y[order] == label] for label in np.unique(train.y)]
     size = min(len(rows) for rows in by_label)
@@ -68,12 +68,12 @@ def _validated(data: Dataset, settings: RunSettings) -> Dataset:
                 f"{data.name} has no validation rows of its own: give a share, e.g. validation=0.1"
             )
         return data
-    # Rows that the data brings may have clean labels: they take part only where they are asked for.
+    # The dataset's own validation rows may have clean labels: they are used only on request ("own").
     data = replace(data, validation=None)
     return data if settings.validation is None else data.hold_out(settings.validation, settings.seed)  # type: ignore[arg-type]
 
 
-# Studies go through their runs dataset by dataset: two are enough.
+# Studies do their runs dataset by dataset, so a cache of two is enough.
 @functools.lru_cache(maxsize=2)
 def _loaded(name: str, options: str, root: str, seed: int) -> Dataset:
     return lookup(name).load(root=root, seed=seed, **json.loads(options))
@@ -85,7 +85,7 @@ def _corrupted(data: Dataset, settings: RunSettings) -> Dataset:
     noise = noises.build(settings.noise or {})
     data = data.corrupt(noise, settings.seed)
     if settings.noisy_test and data.test is not None:
-        # Another stream than the training labels': the test rows must not repeat their draws.
+        # Another seed than for the training labels, whose draws the test rows must not repeat.
         x = data.test.x if isinstance(data.test.x, np.ndarray) else None
         y = noise.corrupt(data.test.y, x, n_classes=data.n_classes, seed=settings.seed + 1_000_003)
         data = replace(data, test=Split(data.test.x, y, data.test.y))
@@ -93,7 +93,7 @@ def _corrupted(data: Dataset, settings: RunSettings) -> Dataset:
 
 
 def known_rate(data: Dataset) -> float:
-    """The realised rate of wrong training labels, for protocols that hand it to a method."""
+    """The realised rate of wrong training labels, for protocols that give it to a method."""
     if data.train.clean is None:
         raise InputError(
             f"{data.name}: the clean training labels are not known, so the noise rate is not either; "
@@ -112,7 +112,7 @@ def make_run(
     checkpoint: Path | None = None,
     data: Dataset | None = None,
 ) -> Run:
-    """The run that settings stand for, ready to train; its data are loaded unless they are handed over."""
+    """Build the run of some settings, ready to train. Loads the data unless `data` is given."""
     from noisegate import methods
     from noisegate._device import resolve_device
     from noisegate.runs.run import Run
@@ -149,7 +149,7 @@ def _network(settings: RunSettings, root: str | Path | None) -> Any:
 
 
 class Execution:
-    """A run of a study under way: `with Execution(...) as e: for epoch in e: ...; e.conclude()`.
+    """A run of a study while it is being done: `with Execution(...) as e: for epoch in e: ...; e.conclude()`.
 
     Entering takes the lock of the run's folder (BusyError if another process has it), loads the data and goes
     on from a checkpoint if there is one.
@@ -200,7 +200,7 @@ class Execution:
         try:
             return make_run(self.settings, self.device, self.root, checkpoint, self.data)
         except OtherRunError:
-            # Written by another version: what it holds is lost, the run is not.
+            # The checkpoint is of another version: discard it and start the run over.
             self.store.forget_progress(self.settings)
             return make_run(self.settings, self.device, self.root, checkpoint, self.data)
 
@@ -215,14 +215,14 @@ class Execution:
             yield epoch
 
     def tell(self, epoch: Epoch) -> None:
-        """Write where the run is, at most once a second, for whoever watches the folder."""
+        """Write the progress to the run's folder, at most once a second."""
         if time.monotonic() - self._told < PROGRESS_SECONDS:
             return
         self._told = time.monotonic()
         write_json(self.store.path(self.settings) / "progress.json", describe_epoch(epoch))
 
     def conclude(self) -> None:
-        """Measure and store; nothing to do for a run that was there already."""
+        """Run the probes and store the result. Does nothing if the run was finished before."""
         if self.done:
             return
         fitted = self.run.fitted
@@ -238,7 +238,7 @@ class Execution:
         metrics = finite({**fitted.metrics, **numbers})
         metrics |= accuracies(history[-1], self.settings.recipe) if history and history[-1] else {}
         wrong = train.wrong
-        # A run that went on from a checkpoint knows the time before it by its epochs.
+        # After a resume, the epochs' own seconds include the time before the checkpoint.
         trained = sum(epoch["seconds"] for phase in fitted.history for epoch in phase)
         return {
             "format": FORMAT,
@@ -256,12 +256,12 @@ class Execution:
             "versions": fitted.record["versions"],
             "hardware": fitted.record["hardware"],
             "device": str(next(fitted.network.parameters()).device),
-            # From start to end; and its share of the training time, where others were beside it.
+            # Wall-clock time; and the run's share of it if others shared the process.
             "seconds": max(time.perf_counter() - self.started, trained),
             "own_seconds": max(self.run.seconds, trained / self.beside),
             "beside": self.beside,
             "train_seconds": sum(e.get("train_seconds", 0.0) for phase in history for e in phase),
-            # That of the process, so unknown where others were beside it.
+            # Peak memory is the process's, so it is unknown if runs shared the process.
             "peak_memory": peak(self.device) if self.beside == 1 else None,
         }
 
@@ -271,7 +271,7 @@ def _count(split: Split | None) -> int:
 
 
 def finite(values: dict[str, float]) -> dict[str, float]:
-    """The finite ones: JSON has no others, and a metric that is not a number is none."""
+    """Drop NaN and infinity, which JSON cannot hold."""
     return {name: value for name, value in values.items() if math.isfinite(value)}
 
 
@@ -280,7 +280,7 @@ JUDGED = ("validation_accuracy", "validation_log_likelihood", "validation_mean_i
 
 
 def accuracies(epochs: list[dict[str, float]], recipe: Any) -> dict[str, float]:
-    """The accuracies a reader may ask for, from the epochs of the last phase; see `Value`."""
+    """The accuracies of the last phase under the names that `Value` documents."""
     found: dict[str, float] = {}
     tested = [e for e in epochs if "test_accuracy" in e]
     if tested:
@@ -303,7 +303,7 @@ def accuracies(epochs: list[dict[str, float]], recipe: Any) -> dict[str, float]:
 
 
 def describe_epoch(epoch: Epoch) -> dict[str, Any]:
-    """Where a run is, as plain data."""
+    """The progress of a run as plain data."""
     seen = epoch.metrics.get("test_accuracy", epoch.metrics.get("validation_accuracy"))
     return {
         "phase": epoch.phase_name,
@@ -315,7 +315,7 @@ def describe_epoch(epoch: Epoch) -> dict[str, Any]:
 
 
 def measure(settings: RunSettings, fitted: Fitted, data: Dataset) -> tuple[dict[str, Any], dict[str, float]]:
-    """What the probes say: arrays for figures, and plain numbers."""
+    """Run the probes: arrays for figures, and plain numbers."""
     from noisegate.studies import probes
 
     arrays: dict[str, Any] = {}
@@ -353,7 +353,7 @@ class Event:
 def events(
     settings: RunSettings, store: Store, device: str = "auto", root: str | Path | None = None
 ) -> Iterator[Event]:
-    """Do one run, telling what happens.
+    """Do one run and yield its events.
 
     What goes wrong with the run is stored with it; only what stops everything is raised: Ctrl-C, a full disk, a
     name that this process does not know.
@@ -379,7 +379,7 @@ def execute(
 
 
 def failed(settings: RunSettings, store: Store, error: Exception) -> Event:
-    """Store how a run failed, with the traceback of a crash; raise what is not the run's fault."""
+    """Store why a run failed, with the traceback of a crash. Raise errors that are not the run's fault."""
     if isinstance(error, BusyError):
         return Event("busy", settings, str(error))
     if isinstance(error, UnknownNameError) or (isinstance(error, OSError) and error.errno in _DISK):

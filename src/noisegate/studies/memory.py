@@ -1,4 +1,4 @@
-"""How much memory a run took at most, and how much there is."""
+"""Peak memory of a run, available memory, and processor cores."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _STATUS, _CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 
 
 def reset_peak(device: str) -> None:
-    """Begin to measure anew."""
+    """Reset the peak-memory counter."""
     import torch
 
     from noisegate._device import resolve_device
@@ -19,7 +19,7 @@ def reset_peak(device: str) -> None:
     found = resolve_device(device)
     if found.type == "cuda":
         torch.cuda.reset_peak_memory_stats(found)
-    # Linux: sets the peak of resident memory to what it is now.
+    # Linux: writing 5 to clear_refs resets the process's peak resident memory.
     with contextlib.suppress(OSError):
         _CLEAR.write_text("5")
 
@@ -41,7 +41,7 @@ def peak(device: str) -> int:
 
 
 def available() -> int:
-    """Bytes of main memory that could be taken now."""
+    """Available main memory in bytes."""
     try:
         lines = Path("/proc/meminfo").read_text().splitlines()
         return int(next(line for line in lines if line.startswith("MemAvailable")).split()[1]) * 1024

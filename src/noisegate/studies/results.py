@@ -1,4 +1,4 @@
-"""A study's stored results, as tables and figures ask for them."""
+"""Read a study's stored results by cell, for tables and figures."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from noisegate.studies.study import Cell, RunSettings, Study
 
 
 class Results:
-    """What is stored of a study, by cell.
+    """The stored results of a study, by cell.
 
     Parameters
     ----------
@@ -28,11 +28,11 @@ class Results:
         self.study, self.store, self.search = study, store, search
 
     def settings(self, cell: Cell) -> RunSettings | None:
-        """The settings whose runs fill a cell; None while its search is not over."""
+        """The settings whose runs fill a cell; None until its search has finished."""
         if not (self.search and cell.search):
             return cell.settings
         scores = [self._score(candidate) for candidate in cell.candidates()]
-        # A candidate that diverged or crashed is out; one that has not been run yet leaves it open.
+        # A candidate that diverged or crashed scores -inf; one without a result keeps the search open.
         if any(score is None for score in scores):
             return None
         best = int(np.argmax(np.array(scores, dtype=float)))
@@ -47,25 +47,26 @@ class Results:
             metric = self.study.select.metric
             if metric not in result.metrics:
                 raise InputError(
-                    f"a search needs {metric}, which {run.label} has not: hold out validation rows"
+                    f"cannot select by {metric}: {run.label} did not record it; hold out validation rows, "
+                    "e.g. validation=0.1"
                 )
             found.append(result.metrics[metric])
         return float(np.mean(found))
 
     def search_runs(self, candidate: RunSettings) -> list[RunSettings]:
-        """The runs that a candidate is judged by."""
+        """The runs that score a candidate."""
         count = self.study.seeds if self.study.select.seeds == "all" else 1
         return [candidate.replace(seed=seed) for seed in range(count)]
 
     def runs(self, cell: Cell) -> list[RunSettings]:
-        """The runs that fill a cell, one a seed; none while its search is not over."""
+        """The runs that fill a cell, one per seed; empty until its search has finished."""
         settings = self.settings(cell)
         if settings is None:
             return []
         return [settings.replace(seed=seed) for seed in range(self.study.seeds)]
 
     def results(self, cell: Cell) -> list[Result]:
-        """The finished ones, by seed."""
+        """The finished runs of a cell, by seed."""
         found = (self.store.result(run) for run in self.runs(cell))
         return [result for result in found if result is not None]
 
@@ -74,11 +75,11 @@ class Results:
         return {r.seed: r.metrics[name] for r in self.results(cell) if name in r.metrics}
 
     def curve(self, cell: Cell, name: str) -> list[list[float]]:
-        """A metric of every epoch of the last phase, one list a finished run."""
+        """A metric after every epoch of the last phase, one list per finished run."""
         return [[e[name] for e in r.history[-1] if name in e] for r in self.results(cell)]
 
     def arrays(self, cell: Cell) -> list[dict[str, npt.NDArray[Any]]]:
-        """What the probes measured, one dict a finished run."""
+        """The arrays that the probes stored, one dict per finished run."""
         return [self.store.arrays(result.key) for result in self.results(cell)]
 
     def failures(self) -> Iterator[tuple[Cell, RunSettings, dict[str, Any]]]:
@@ -90,7 +91,7 @@ class Results:
                     yield cell, run, failure
 
     def planned(self) -> list[RunSettings]:
-        """Every run that is known to be needed now; a search adds more once its first runs are done."""
+        """All runs that are needed, as far as is known: a search adds more once its first runs are done."""
         runs: list[RunSettings] = []
         for cell in self.study:
             if self.search and cell.search:

@@ -1,4 +1,4 @@
-"""Doing a study: what is left to do, doing it, and how long it will take."""
+"""Run a study: find the runs that are left, do them, estimate how long they take."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from noisegate.studies.store import Store
 from noisegate.studies.study import RunSettings, Study
 
 FAILED = ("diverged", "crashed")
-#: Seconds between two looks at runs that other processes do.
+#: Seconds between checks of runs that other processes do.
 POLL = 1.0
 
 
@@ -34,12 +34,12 @@ class Plan:
 
     @property
     def total(self) -> int:
-        """How many there are."""
+        """The number of runs."""
         return len(self.finished) + len(self.new) + len(self.running) + len(self.failed)
 
 
 def plan(results: Results) -> Plan:
-    """Sort the runs known to be needed by their status."""
+    """Sort the runs that are needed, as far as is known, by status."""
     sorted_ = Plan()
     for run in results.planned():
         status = results.store.status(run)
@@ -48,7 +48,7 @@ def plan(results: Results) -> Plan:
 
 
 def check_data(study: Study, root: str | None) -> None:
-    """Refuse to start while a dataset is not on disk; the error says how to fetch it."""
+    """Raise MissingDataError if a dataset is not on disk; the message says how to fetch it."""
     for name in dict.fromkeys(str(cell.settings.data["name"]) for cell in study):
         source = lookup(name).source
         if source is None:
@@ -72,7 +72,7 @@ def do(
     watch: Callable[[Event], None] = lambda event: None,
     planned: Callable[[Plan], None] = lambda plan: None,
 ) -> Plan:
-    """Do every run that is not done; return what became of them.
+    """Do all unfinished runs and return the plan afterwards.
 
     Runs that were stopped on their way come first, then the others in the order of the study. Runs that another
     process is doing are waited for; where that process dies they are done here. Failed runs are left alone unless
@@ -90,7 +90,7 @@ def do(
         todo = [run for run in now.new if run.key not in tried]
         todo.sort(key=lambda run: results.store.progress(run) is None)
         if todo:
-            # Closed whatever happens, so that Ctrl-C stops the work at once.
+            # Close the iterator even after an error, so that Ctrl-C stops the workers at once.
             with contextlib.closing(engine.run(todo, context)) as events:
                 for event in events:
                     if event.final and event.kind != "busy":
@@ -106,7 +106,7 @@ def do(
 
 @dataclass(frozen=True)
 class Estimate:
-    """How long runs will take, judged by similar ones that are done.
+    """An estimate of how long runs will take, from similar finished ones.
 
     Attributes
     ----------
@@ -121,9 +121,9 @@ class Estimate:
 
 
 def estimate(runs: Sequence[RunSettings], store: Store, hardware: str | None = None) -> Estimate:
-    """Judge each run by the median of finished runs of its kind: first with its method, then with any.
+    """Estimate each run by the median of finished runs of its kind, preferably with its method.
 
-    With `hardware` only runs on the same hardware say anything.
+    If `hardware` is given, only runs on the same hardware count.
     """
     alike, similar = defaultdict(list), defaultdict(list)
     for result in store.results():

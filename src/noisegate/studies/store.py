@@ -1,4 +1,4 @@
-"""Results on disk: one folder a run, finished when its `result.json` is there."""
+"""Results on disk: one folder per run. A run is finished when its `result.json` exists."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _FIELDS = {"format", "key", "settings", "metrics", "history", "seconds", "versio
 
 @dataclass(frozen=True)
 class Result:
-    """What a finished run left.
+    """The result of a finished run.
 
     Attributes
     ----------
@@ -52,17 +52,17 @@ class Result:
 
     @property
     def seconds(self) -> float:
-        """How long it took, from start to end."""
+        """Wall-clock seconds from start to end."""
         return float(self.about["seconds"])
 
     @property
     def own_seconds(self) -> float:
-        """Its share of that time, where it was beside others in one process."""
+        """Its share of that time if several runs shared the process."""
         return float(self.about.get("own_seconds", self.seconds))
 
 
 class Store:
-    """A folder of runs that several processes, also on several machines, may share.
+    """A folder of runs. Several processes, on several machines, may share it.
 
     Parameters
     ----------
@@ -85,7 +85,7 @@ class Store:
             return
         if self.folder.exists() and not self.folder.is_dir():
             raise InputError(f"expected a folder of results at {self.folder}, found a file")
-        # Another process may be writing the mark this moment.
+        # Another process may be writing store.json right now.
         if self.folder.is_dir() and not all(_is_mark(path) for path in self.folder.iterdir()):
             raise InputError(
                 f"{self.folder} is not empty and not a folder of results (it has no store.json); name another"
@@ -109,7 +109,7 @@ class Store:
     # What there is.
 
     def result(self, run: RunSettings | str) -> Result | None:
-        """The result of a run, or None; a damaged file is renamed, and told in `set_aside`."""
+        """The result of a run, or None. A damaged file is renamed and reported in `set_aside`."""
         key = run if isinstance(run, str) else run.key
         if key in self._known:
             return self._known[key]
@@ -130,7 +130,7 @@ class Store:
         self.set_aside.append(f"{why}; it was renamed to {aside.name} and its run counts as not done")
 
     def arrays(self, run: RunSettings | str) -> dict[str, npt.NDArray[Any]]:
-        """What the probes of a run measured; empty where it had none."""
+        """The arrays that the probes of a run stored; empty if it has no probes."""
         from noisegate._io.trees import load_tree
 
         path = self.path(run) / "arrays.safetensors"
@@ -159,7 +159,7 @@ class Store:
         return "running" if is_locked(self.path(run)) else "new"
 
     def progress(self, run: RunSettings) -> dict[str, Any] | None:
-        """Where a running run is: `epoch`, `n_epochs`, `phase`, `accuracy`."""
+        """The progress of a running run: `epoch`, `n_epochs`, `phase`, `accuracy`."""
         path = self.path(run) / "progress.json"
         try:
             return dict(read_json(path))
@@ -173,10 +173,10 @@ class Store:
         found = (self.result(key) for key in keys)
         return [result for result in found if result is not None]
 
-    # Writing. The caller holds the lock of the run's folder.
+    # Writing: the caller must hold the lock of the run's folder.
 
     def save(self, run: RunSettings, content: Mapping[str, Any], arrays: Arrays) -> Result:
-        """Store a result: the arrays first, `result.json` last; then what was needed to resume goes."""
+        """Store a result: arrays first, `result.json` last. Then delete the checkpoints."""
         folder = self.path(run)
         folder.mkdir(parents=True, exist_ok=True)
         if arrays:
@@ -196,28 +196,28 @@ class Store:
         return result
 
     def fail(self, run: RunSettings, status: str, error: str, **more: Any) -> None:
-        """Remember that a run diverged or crashed; it is tried again only on request."""
+        """Record that a run diverged or crashed. It is retried only on request."""
         write_json(
             self.path(run) / "failed.json",
             {"status": status, "error": error, "settings": run.full(), "noisegate": __version__, **more},
         )
 
     def forgive(self, run: RunSettings) -> None:
-        """Let a failed run be tried again: a crashed one goes on where it was, a diverged one starts afresh."""
+        """Allow a failed run to be retried. A crashed run resumes; a diverged one starts over."""
         failure = self.failure(run)
         if failure is not None and failure.get("status") == "diverged":
             self.forget_progress(run)
         (self.path(run) / "failed.json").unlink(missing_ok=True)
 
     def forget_progress(self, run: RunSettings) -> None:
-        """Remove what a run needs only while it is under way."""
+        """Delete the files that a run needs only while it is running."""
         folder = self.path(run)
         shutil.rmtree(folder / "checkpoint", ignore_errors=True)
         (folder / "progress.json").unlink(missing_ok=True)
 
 
 def _is_mark(path: Path) -> bool:
-    """A store's mark, or one on its way there."""
+    """Whether a path is store.json, or a temporary file of it."""
     return path.name.startswith((".store.json.", "store.json"))
 
 

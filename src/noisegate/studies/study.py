@@ -1,4 +1,4 @@
-"""The words a study is declared in: settings of a run, cells of a table, values, figures, the study itself."""
+"""The parts of a study's declaration: run settings, table cells, values, figures, the study itself."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 #: The sizes of a study: the paper's; one that two cores do in two hours; one that only shows that everything runs.
 SCALES = ("paper", "laptop", "smoke")
-#: Part of every key: raised when the meaning of stored results changes.
+#: Part of every run key. Increase it when the meaning of stored results changes.
 FORMAT = 1
 
 Settings = Mapping[str, Any]
@@ -31,7 +31,7 @@ Settings = Mapping[str, Any]
 
 @dataclass(frozen=True, kw_only=True)
 class RunSettings:
-    """Everything that decides one run; two runs with the same settings are the same run.
+    """All settings of one run. Runs with equal settings are the same run.
 
     Attributes
     ----------
@@ -48,20 +48,20 @@ class RunSettings:
     weights : str or None
         A file of pretrained weights below the data root; the last layer starts afresh.
     recipe : mapping
-        Fields of a Recipe; those left out have its defaults.
+        Fields of a Recipe; fields that are left out take its defaults.
     validation : float, int, "own" or None
         Share or number of training rows held out, with labels as noisy as training's; "own" takes the
         validation rows that the data brings, whose labels may be clean.
     noisy_test : bool
-        Corrupt the test labels too, for metrics on noisy labels; the clean ones stay beside them.
+        Also corrupt the test labels, for metrics on noisy labels. The clean ones are kept as well.
     rows : int or None
-        Train on this many rows only, drawn by the seed.
+        Train on this many rows only, sampled with the seed.
     balanced : bool
-        Train on as many rows of every given label as the rarest has, drawn by the seed.
+        Train on equally many rows of every given label, as many as the rarest has, sampled with the seed.
     evidence : tuple of str
-        Which clean labels each epoch's numbers take in: "test", "train", "validation".
+        Clean labels that each epoch is evaluated on: "test", "train", "validation".
     evaluate_every : int
-        Epochs between two looks at them; as in `noisegate.train`.
+        Epochs between two such evaluations, as in `noisegate.train`.
     probes : tuple of mapping
         What is measured on the trained network beyond its metrics: `name`, and what the probe takes.
     seed : int
@@ -96,7 +96,7 @@ class RunSettings:
         """A copy with some fields changed."""
         changed = dataclasses.replace(self, **changes)
         if set(changes) == {"seed"}:
-            # A study asks for the keys of thousands of runs that differ in the seed alone.
+            # Cache: a study computes the keys of thousands of runs that differ only in the seed.
             changed.__dict__["_without_seed"] = self._without_seed
         return changed
 
@@ -122,11 +122,11 @@ class RunSettings:
 
     @property
     def label(self) -> str:
-        """A few words for people."""
+        """A short description of the run."""
         words = [str(self.data["name"])]
         if self.noise is not None:
             words += [str(self.noise["name"]), *_values(self.noise)]
-        # The number of samples is the same for all runs of a study but a few.
+        # n_samples_eval is left out: it is the same in almost all runs of a study.
         numbers = {k: v for k, v in self.params.items() if isinstance(v, int | float)}
         chosen = [f"{k}={v}" for k, v in numbers.items() if k != "n_samples_eval"]
         words += [self.method + (f"({', '.join(chosen)})" if chosen else ""), f"seed {self.seed}"]
@@ -163,7 +163,7 @@ class Cell:
     group : str
         A heading over several columns.
     settings : RunSettings
-        With the paper's chosen hyper-parameters; the seed does not count.
+        With the paper's chosen hyper-parameters. The seed is ignored.
     paper : mapping of value name to Number
     search : mapping of parameter to candidates
         The paper's hyper-parameter grid.
@@ -177,7 +177,7 @@ class Cell:
     search: Mapping[str, Sequence[Any]] = field(default_factory=dict)
 
     def candidates(self) -> list[RunSettings]:
-        """The settings of every point of the grid; the paper's choice alone where there is no grid."""
+        """The settings of every grid point; the paper's choice if there is no grid."""
         names, grids = list(self.search), list(self.search.values())
         points = [dict(zip(names, point, strict=True)) for point in itertools.product(*grids)]
         return [self.settings.replace(params={**self.settings.params, **point}) for point in points]
@@ -185,7 +185,7 @@ class Cell:
 
 @dataclass(frozen=True, kw_only=True)
 class Value:
-    """A number the table shows for every cell: the name of a metric, and how to print it.
+    """A metric that the table shows for every cell, and how to print it.
 
     Besides the metrics of the final network there are, of the last phase: `test_accuracy_last`,
     `test_accuracy_best_validation` (at the epoch best by noisy validation accuracy), `test_accuracy_last10`
@@ -202,7 +202,7 @@ class Value:
 
 @dataclass(frozen=True, kw_only=True)
 class Selection:
-    """How a search chooses: the metric on noisy validation labels, and over which seeds it is averaged."""
+    """How a search selects: the metric on noisy validation labels, and the seeds it is averaged over."""
 
     metric: str = "validation_accuracy"
     seeds: str = "first"
@@ -210,7 +210,7 @@ class Selection:
 
 @dataclass(frozen=True, kw_only=True)
 class Figure:
-    """A picture drawn from stored results.
+    """A figure drawn from stored results.
 
     Attributes
     ----------
@@ -234,7 +234,7 @@ class Figure:
 
 @dataclass(frozen=True, kw_only=True)
 class Smoke:
-    """The size that is done in minutes and only shows that everything runs: small data and networks, few epochs.
+    """A size that takes minutes and only shows that everything runs: small data and networks, few epochs.
 
     `data=None` keeps the study's own data, network and recipe but for the epochs (toy problems). `noise` is for
     data whose labels come wrong by themselves, which digits do not. `change` has the last word.
@@ -356,13 +356,13 @@ class Study:
         return dataclasses.replace(self, cells=cells)
 
     def with_seeds(self, seeds: int) -> Study:
-        """Another number of repetitions."""
+        """The study with another number of seeds."""
         if seeds < 1:
             raise InputError(f"a study needs at least one seed, got {seeds}")
         return dataclasses.replace(self, seeds=seeds)
 
     def only(self, rows: Iterable[str] = (), columns: Iterable[str] = ()) -> Study:
-        """The cells in some rows and columns, named by label or method, in lower case with dashes.
+        """Select cells by row and column: labels or method names, in lower case with dashes.
 
         >>> slug("Het-$\\\\tau$, Symmetric 40 %")
         'het-tau-symmetric-40'
@@ -382,7 +382,7 @@ class Study:
     def with_changes(self, changes: Mapping[str, Any]) -> Study:
         """Change settings of all runs: "network", "recipe.epochs", "params.q", "noise.rate", "data.size", ...
 
-        An unknown one is refused by name. `params.x` reaches the methods that have an `x`.
+        Unknown settings raise UnknownNameError. `params.x` applies to the methods that have an `x`.
         """
         study = self
         for name, value in changes.items():
@@ -404,7 +404,7 @@ class Study:
 
 
 def slug(text: str) -> str:
-    """Lower case, words joined by dashes, the rest left out."""
+    """Lower-case text with words joined by dashes and everything else removed."""
     words = re.sub(r"\\(\w+)", r"\1", text.lower().replace("τ", "tau").replace("σ", "sigma"))
     return "-".join(re.findall(r"[a-z0-9.]+", words.replace("$", "")))
 
@@ -474,7 +474,7 @@ def _changed(settings: RunSettings, name: str, value: Any, touched: list[bool]) 
     if where == "recipe":
         from noisegate.training.recipe import Recipe
 
-        # Giving a length in steps unsets epochs and the other way round; unknown fields are refused.
+        # A length in steps unsets the one in epochs, and vice versa. Unknown fields raise an error.
         other = {"epochs": "steps", "steps": "epochs"}.get(key)
         changed = {k: v for k, v in changed.items() if k != other}
         Recipe.from_dict(changed)

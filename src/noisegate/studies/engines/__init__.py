@@ -1,4 +1,4 @@
-"""Engines: where the runs of a study are done."""
+"""Engines: where a study's runs are executed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def build(
     cpus: float | None = None,
     gpus: float | None = None,
 ) -> Engine:
-    """The engine of a name.
+    """Build an engine by name.
 
     Parameters
     ----------
@@ -26,9 +26,9 @@ def build(
     address : str, optional
         Of a Ray cluster; by default one is started on this machine.
     shared : bool
-        Whether the machines of a Ray cluster share the results folder; if not, results travel back.
+        Whether the machines of a Ray cluster share the results folder. If not, results are sent back.
     cpus, gpus : float, optional
-        What a run takes of a Ray cluster: CPUs, and its share of a GPU.
+        Resources of one run on a Ray cluster: CPUs, and a share of a GPU.
     """
     if workers is not None and workers < 1:
         raise InputError(f"workers must be at least 1, got {workers}")

@@ -1,4 +1,4 @@
-"""What an engine is."""
+"""The interface of engines."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from noisegate.studies.study import RunSettings
 
 @dataclass(frozen=True)
 class Context:
-    """Where results go, where data lies, and on what the runs are done.
+    """Results folder, data root and device of a study's runs.
 
     Attributes
     ----------
@@ -31,16 +31,16 @@ class Context:
 
 
 class Engine(ABC):
-    """Does runs, several at a time, and tells what happens to them."""
+    """Executes runs, several at a time, and yields their events."""
 
     @abstractmethod
     def run(self, todo: Sequence[RunSettings], context: Context) -> Generator[Event, None, None]:
-        """Do all runs; every one ends in exactly one final event. Closing the iterator stops the work."""
+        """Execute all runs. Each ends in exactly one final event. Closing the iterator stops the work."""
 
     @abstractmethod
     def width(self, todo: Sequence[RunSettings], context: Context) -> int:
-        """How many runs it does at a time."""
+        """How many runs are executed at a time."""
 
     def hardware(self, context: Context) -> str | None:
-        """What the runs will be done on, by name; None where that is not known here."""
+        """Name of the hardware that runs execute on; None if it is not known here."""
         return None

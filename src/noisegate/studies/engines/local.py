@@ -1,4 +1,4 @@
-"""Runs on this machine: in processes beside each other, or in this one, side by side on a GPU."""
+"""Execute runs on this machine: in parallel processes, or interleaved in this process on a GPU."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from noisegate.studies.store import Store
 from noisegate.studies.study import RunSettings
 from noisegate.training.trainer import Epoch
 
-#: Main memory that a run of usual size with its process takes.
+#: Main memory of a typical run with its process.
 RUN_BYTES = 2 * 2**30
-#: Runs beside each other on one GPU at most: more gain nothing.
+#: The most runs interleaved on one GPU. More bring no speed.
 SIDE_BY_SIDE = 16
 #: Seconds between two events about epochs of the same run.
 QUIET = 0.2
@@ -40,10 +40,10 @@ NOT_KNOWN_THERE = (
 
 
 class LocalEngine(Engine):
-    """On the CPU as many processes as there are cores and memory for; on a GPU as many runs side by side as fit.
+    """On a CPU, as many processes as cores and memory allow; on a GPU, as many interleaved runs as fit.
 
-    Runs side by side share this process and thread, each with a stream and a random state of its own; so does a
-    run that is alone.
+    Interleaved runs share this process and thread; each has its own stream and random state. A single run
+    also executes in this process.
 
     Parameters
     ----------
@@ -53,7 +53,7 @@ class LocalEngine(Engine):
 
     def __init__(self, workers: int | None = None) -> None:
         self.workers = workers
-        # Found out by making a run, so once is enough.
+        # Measured by building a run, which is slow: cache it.
         self._fits: dict[str, int] = {}
 
     def width(self, todo: Sequence[RunSettings], context: Context) -> int:
@@ -84,7 +84,7 @@ class LocalEngine(Engine):
 
 
 def representatives(todo: Sequence[RunSettings]) -> dict[str, RunSettings]:
-    """A run of each kind: what memory it takes depends on data, network and batches, little on the objective.
+    """One run of each kind: memory depends on data, network and batch size, little on the objective.
 
     Of each kind it is a run that trains more than one network on one objective, if there is one.
     """
@@ -106,23 +106,23 @@ def _on_gpu(device: str) -> bool:
 
 
 def _fitting(settings: RunSettings, context: Context) -> int:
-    """How many runs like this one the GPU's memory takes; 1 where that cannot be found out."""
+    """How many such runs fit in the GPU's memory; 1 if that cannot be measured."""
     from noisegate.runs.side_by_side import how_many_fit
     from noisegate.studies.execute import make_run
 
     try:
         return how_many_fit(lambda: make_run(settings, context.device, context.root), most=SIDE_BY_SIDE)
     except Exception:
-        # Whatever is wrong with it, the run itself will tell.
+        # Executing the run will report what is wrong with it.
         return 1
 
 
 class _Done(Exception):
-    """The run was there already."""
+    """The run was finished before."""
 
 
 class _SideBySide:
-    """Runs of this process that take turns."""
+    """Runs that are interleaved in this process."""
 
     def __init__(self, width: int, context: Context) -> None:
         self.width, self.context = width, context
@@ -180,7 +180,7 @@ class _SideBySide:
 
 
 class _Worker:
-    """A process that does one run at a time, and what it is doing."""
+    """A worker process, and the run it is executing."""
 
     def __init__(self, context: Context, threads: int) -> None:
         spawn = multiprocessing.get_context("spawn")
@@ -194,11 +194,11 @@ class _Worker:
 
     @property
     def lost(self) -> bool:
-        """Whether it has died while it had nothing to do."""
+        """Whether the process died while idle."""
         return self.doing is None and not self.process.is_alive()
 
     def give(self, settings: RunSettings) -> bool:
-        """Hand it a run; False if nobody is there any more."""
+        """Send a run to the process; False if it has died."""
         try:
             self.pipe.send(settings)
         except OSError:
@@ -217,13 +217,13 @@ class _Worker:
 
 
 class _Pool:
-    """Workers that each take the next run; one that dies is replaced, and its run counts as crashed."""
+    """A pool of worker processes. A worker that dies is replaced, and its run counts as crashed."""
 
     def __init__(self, width: int, context: Context) -> None:
         self.width, self.context = width, context
         self.threads = max(1, memory.cores() // width)
         self.store = Store(context.out)
-        #: Whether processes can be started at all: one was.
+        #: Whether any worker has started, so that processes can be started at all.
         self.began = False
 
     def run(self, todo: Sequence[RunSettings]) -> Iterator[Event]:
@@ -277,7 +277,7 @@ class _Pool:
 
 
 def _work(pipe: Connection, context: Context, threads: int, parent: int) -> None:
-    """What a worker does: take settings, do the run, tell; leave when nobody is there any more."""
+    """The loop of a worker: receive settings, execute the run, send events; exit when the parent is gone."""
     import torch
 
     # Ctrl-C reaches every process of the terminal; the parent decides what it means.
@@ -301,7 +301,7 @@ def _do(pipe: Connection, settings: RunSettings, store: Store, context: Context,
     told = 0.0
     for event in events(settings, store, context.device, context.root):
         if os.getppid() != parent:
-            # The parent was killed and cannot be told: stop here, the checkpoint stays.
+            # The parent was killed: stop here and keep the checkpoint.
             os._exit(1)
         now = time.monotonic()
         if event.kind != "epoch" or now - told >= QUIET:

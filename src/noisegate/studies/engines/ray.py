@@ -36,23 +36,23 @@ from noisegate.studies.execute import Event, events
 from noisegate.studies.store import Store
 from noisegate.studies.study import RunSettings
 
-#: How often a run is done again because its worker or its node died.
+#: How often a run is retried after its worker or node died.
 RETRIES = 3
-#: Tasks that wait beside those that run, so that a node which joins or becomes free has work at once.
+#: Tasks queued beyond those that run, so that a node that joins or becomes free has work at once.
 MARGIN = 2
 #: Seconds between two events about epochs of the same run.
 QUIET = 1.0
-#: Seconds between two looks at how many nodes there are.
+#: Seconds between checks of the number of nodes.
 LOOK = 10.0
-#: Seconds that interrupted runs have for leaving, before their workers are killed.
+#: Seconds that interrupted runs have to stop before their workers are killed.
 GRACE = 5.0
 #: Environment variable that Ray reads when it is imported: "0" keeps it on the loopback interface.
 LOOPBACK = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
-#: Seconds that an address has for answering.
+#: Seconds to wait for an address to answer.
 REACH = 5.0
-#: Seconds until a file that another node wrote must be visible here; network file systems may lag by this much.
+#: Seconds until a file written by another node must be visible here. Network file systems lag.
 VISIBLE = 60.0
-#: Bytes of shared memory of a cluster on this machine; what travels is small.
+#: Bytes of shared memory of a cluster on this machine. Messages are small.
 OBJECTS = 256 * 2**20
 # Ray counts shares of a CPU or GPU in steps of this size, rounding to the nearest.
 _STEP = 1e-4
@@ -64,7 +64,7 @@ Resources = Mapping[str, float]
 
 
 class RayEngine(Engine):
-    """Each run is a Ray task; one whose worker or node dies is done again by another.
+    """Execute each run as a Ray task. If its worker or node dies, another one retries it.
 
     noisegate, in the same version, and the data sets must be on every node. A task that is done again goes on
     from its checkpoint: always if the nodes share the folder of results, otherwise if it comes to the same node.
@@ -124,7 +124,7 @@ class RayEngine(Engine):
                 flight.stop()
 
     def _share(self, nodes: Sequence[Resources], device: str) -> _Share:
-        """What a run takes of a node, by the device asked for and what there is."""
+        """The resources of a run, by the requested device and what the nodes have."""
         if device not in ("auto", "cpu", "cuda"):
             raise InputError(f"with Ray the device is auto, cpu or cuda (Ray says which GPU), got {device!r}")
         there = sum(node.get("GPU", 0.0) for node in nodes)
@@ -158,14 +158,14 @@ class RayEngine(Engine):
         return ray
 
     def _elsewhere(self, ray: Any) -> str | None:
-        """The address to go to; None for a cluster of our own."""
+        """The address to connect to; None to start a cluster on this machine."""
         if ray.is_initialized():
             return str(ray.get_runtime_context().gcs_address)
         return self.address or os.environ.get("RAY_ADDRESS") or None
 
     @contextlib.contextmanager
     def _session(self) -> Iterator[Any]:
-        """The `ray` module, connected; what was started here is ended here."""
+        """The connected `ray` module. A cluster that was started here is shut down at the end."""
         ray = self._import()
         address = self._elsewhere(ray)
         if ray.is_initialized():
@@ -216,7 +216,7 @@ def _quiet() -> dict[str, Any]:
 
 
 def _short_folder() -> tempfile.TemporaryDirectory[str]:
-    # Sockets of Ray lie there, and the path of a socket has about a hundred characters at most.
+    # Ray's sockets are there, and a socket's path has about a hundred characters at most.
     short = "/tmp" if os.access("/tmp", os.W_OK) else None
     return tempfile.TemporaryDirectory(prefix="ng-ray-", dir=short, ignore_cleanup_errors=True)
 
@@ -269,7 +269,7 @@ def _check_reachable(address: str) -> None:
 
 @dataclass(frozen=True)
 class _Share:
-    """What one run takes of a node."""
+    """The resources of one run."""
 
     cpus: float
     gpus: float = 0.0
@@ -287,7 +287,7 @@ class _Share:
 
 
 def _steps(share: float) -> float:
-    """A share in steps of Ray, rounded down: seven sevenths must not be more than one.
+    """Round a share down to Ray's resolution: seven sevenths must not exceed one.
 
     >>> _steps(1 / 7)
     0.1428
@@ -316,7 +316,7 @@ def _this_machine() -> Resources:
 
 @dataclass
 class _Doing:
-    """A run that was handed to the cluster; `held` is its lock, where results come back to this process."""
+    """A submitted run; `held` is its lock if results are sent back to this process."""
 
     settings: RunSettings
     held: contextlib.ExitStack
@@ -324,7 +324,7 @@ class _Doing:
 
 
 class _Flight:
-    """The runs of one call: hands them out, listens, stores what comes back."""
+    """The runs of one call: submits them, receives events, stores results."""
 
     def __init__(self, ray: Any, engine: RayEngine, share: _Share, context: Context) -> None:
         self.ray, self.share, self.shared, self.workers = ray, share, engine.shared, engine.workers
@@ -353,7 +353,7 @@ class _Flight:
             yield from self._listen()
 
     def room(self) -> int:
-        """How many tasks the cluster may have of us now; nodes come and go."""
+        """How many tasks may be submitted now. Nodes join and leave."""
         if self.workers is not None:
             return self.workers
         if time.monotonic() - self._looked_at > LOOK:
@@ -364,7 +364,7 @@ class _Flight:
     def _submit(self, settings: RunSettings) -> Iterator[Event]:
         held = contextlib.ExitStack()
         if not self.shared:
-            # The tasks cannot lock the folder for themselves: other processes must see that the run is being done.
+            # Tasks on other nodes cannot lock this folder, so this process does.
             try:
                 held.enter_context(locked(self.store.path(settings), "running this run"))
             except BusyError as error:
@@ -378,7 +378,7 @@ class _Flight:
         self.doing[task.remote(settings, self.order, self.news)] = _Doing(settings, held)
 
     def _listen(self) -> Iterator[Event]:
-        """Wait until something happened, but not for long."""
+        """Wait briefly for the next event."""
         if self.asked is None and time.monotonic() - self._asked_at >= QUIET:
             self._asked_at, self.asked = time.monotonic(), self.news.take.remote()
         waiting = list(self.doing) if self.asked is None else [*self.doing, self.asked]
@@ -394,7 +394,7 @@ class _Flight:
         try:
             latest = self.ray.get(ref)
         except self.ray.exceptions.RayError:
-            # Whoever collects the news is being started again elsewhere; the runs go on.
+            # Ray is restarting the news actor elsewhere; the runs continue.
             return
         by_key = {doing.settings.key: doing for doing in self.doing.values()}
         for key, progress in latest.items():
@@ -420,7 +420,7 @@ class _Flight:
         try:
             outcome = self.ray.get(ref)
         except errors.RayTaskError as error:
-            # A run keeps its own errors to itself: this one is about the worker.
+            # Errors of a run are events; an exception here is about the worker.
             if any(text in str(error) for text in ("ImportError", "No module named", "failed to import")):
                 raise InputError(
                     f"a node of the cluster cannot import noisegate; install version {__version__} on every "
@@ -445,13 +445,13 @@ class _Flight:
                 try:
                     stack.enter_context(locked(self.store.path(settings), "running this run"))
                 except BusyError as error:
-                    # The node was lost to Ray, but its process still works on it.
+                    # Ray lost the node, but its process still executes the run.
                     return Event("busy", settings, str(error))
             self.store.fail(settings, "crashed", message, traceback=details)
         return Event("crashed", settings, message)
 
     def _seen(self, settings: RunSettings, outcome: _Outcome) -> Event:
-        """The event of a run that its task stored, once that is visible here."""
+        """The event of a run whose task stored the result, once the result is visible here."""
         deadline = time.monotonic() + VISIBLE
         while outcome.kind == "finished" and self.store.result(settings) is None:
             if time.monotonic() > deadline:
@@ -463,9 +463,9 @@ class _Flight:
         return Event(outcome.kind, settings, outcome.message)
 
     def _stored(self, settings: RunSettings, outcome: _Outcome) -> Event:
-        """Store what came back, under the lock that this process holds since it handed the run out."""
+        """Store a result that was sent back. This process has held the run's lock since submitting it."""
         if outcome.kind == "finished":
-            # What Ray hands out is read-only memory of its own.
+            # Arrays from Ray are read-only shared memory: copy them.
             self.store.save(settings, outcome.content, {n: np.array(a) for n, a in outcome.arrays.items()})
         elif outcome.kind != "busy":
             ours = {"status", "error", "settings", "noisegate"}
@@ -474,7 +474,7 @@ class _Flight:
         return Event(outcome.kind, settings, outcome.message)
 
     def stop(self) -> None:
-        """Take back what is not done: interrupt the tasks, then kill those that do not leave."""
+        """Cancel unfinished tasks: interrupt them, then kill those that do not stop."""
         doing, self.doing = self.doing, {}
         try:
             if self.ray.is_initialized():
@@ -496,7 +496,7 @@ class _Flight:
 
 
 class _News:
-    """An actor: the tasks tell it where they are, the driver asks for what is new."""
+    """An actor that collects the progress of tasks for the driver."""
 
     def __init__(self) -> None:
         self._latest: dict[str, dict[str, Any] | None] = {}
@@ -511,7 +511,7 @@ class _News:
 
 @dataclass(frozen=True)
 class _Order:
-    """What a task is told beside its run; `out` is None where results travel back."""
+    """What a task needs besides its run; `out` is None if results are sent back."""
 
     out: str | None
     root: str | None
@@ -522,13 +522,13 @@ class _Order:
     token: str = field(default_factory=lambda: secrets.token_hex(8))
 
     def data_root(self) -> str | None:
-        """The root asked for, or the node's own, or the one the driver goes by."""
+        """The data root: as requested, else the node's own, else the driver's."""
         return self.root or os.environ.get("NOISEGATE_DATA") or self.default_root
 
 
 @dataclass(frozen=True)
 class _Outcome:
-    """How a task ended: the kind of the run's last event, or "stopped" for what must stop everything."""
+    """How a task ended: the kind of the run's last event, or "stopped" if the study must stop."""
 
     kind: str
     message: str = ""
@@ -557,7 +557,7 @@ def _task(settings: RunSettings, order: _Order, news: Any) -> _Outcome:
 
 
 def _do_there(settings: RunSettings, order: _Order, news: Any) -> _Outcome:
-    """In the shared folder."""
+    """Execute in the shared folder."""
     folder = Path(str(order.out))
     if not (folder / "store.json").exists():
         raise InputError(f"there is no {folder}: the nodes do not share this folder; use --not-shared")
@@ -566,7 +566,7 @@ def _do_there(settings: RunSettings, order: _Order, news: Any) -> _Outcome:
 
 
 def _do_away(settings: RunSettings, order: _Order, news: Any) -> _Outcome:
-    """In a folder of this node that bears the call's token, so that a second try on it finds the checkpoint."""
+    """Execute in a temporary folder. Its name is the call's token, so that a retry finds the checkpoint."""
     folder = Path(tempfile.gettempdir()) / f"noisegate-{order.token}-{settings.key}"
     if not (folder / "store.json").exists():
         shutil.rmtree(folder, ignore_errors=True)
@@ -586,7 +586,7 @@ def _do_away(settings: RunSettings, order: _Order, news: Any) -> _Outcome:
 
 
 def _follow(settings: RunSettings, store: Store, order: _Order, news: Any) -> Event:
-    """Do a run, telling now and then where it is; return its last event."""
+    """Execute a run, reporting its progress; return its last event."""
     told = -math.inf
     for event in events(settings, store, order.device, order.data_root()):
         if not event.final and time.monotonic() - told >= QUIET:

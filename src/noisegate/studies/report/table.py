@@ -1,4 +1,4 @@
-"""The numbers of a study's table: means and deviations, the paper's beside them, what is bold, what has stars."""
+"""The entries of a study's table: means, deviations, the paper's numbers, bold type and stars."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Failure = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class CellRuns:
-    """What there is of a cell: its runs, those that are finished, those that failed.
+    """The runs of a cell: planned, finished and failed ones.
 
     `runs` is empty while a search has not chosen their settings; `waiting` says why.
     """
@@ -54,7 +54,7 @@ class CellRuns:
 
 
 def gather(results: Results) -> list[CellRuns]:
-    """What is stored of every cell, read once."""
+    """Read the stored results of every cell, once."""
     found = []
     for cell in results.study:
         runs = results.runs(cell)
@@ -224,7 +224,7 @@ def _each_competition(
 
 
 def _judge(rivals: list[Entry], rule: str, notes: list[str]) -> list[Entry]:
-    """Say which are bold; there is nothing to compare where fewer than two have a number."""
+    """Mark the entries that are bold, if at least two have a number."""
     there = [entry for entry in rivals if entry.mean is not None]
     if len(there) < 2:
         return rivals
