@@ -18,7 +18,7 @@ from noisegate.studies.study import Study
 
 
 def list_studies() -> None:
-    """Print every study with its place in the paper and its size."""
+    """Print every study with its title, size and data."""
     rows = [
         [
             study.name,
@@ -50,7 +50,7 @@ def run_study(
     retry: bool = False,
     dry_run: bool = False,
 ) -> None:
-    """Do what is left of a study and write its report."""
+    """Do the unfinished runs of a study and write its report."""
     study = choice.apply(papers.get(name))
     results = Results(study, Store(out), search=choice.search)
     context = Context(out, None if root is None else str(root), device)
@@ -131,7 +131,7 @@ def report(
         except InputError as error:
             if name is not None:
                 raise
-            # One that cannot be written keeps none of the others from it.
+            # Continue with the other reports.
             failed += 1
             where = "" if isinstance(chosen, InputError) else f"{chosen.folder.name}: "
             print(f"noisegate: {where}{error}", file=sys.stderr)

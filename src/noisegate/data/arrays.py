@@ -1,4 +1,4 @@
-"""Arrays in memory and in .npz files: labels of any kind become 0..K-1, and the kind is remembered."""
+"""Arrays in memory and in .npz files. Labels are numbered 0..K-1, and their values are kept."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _Y_NAMES = ("y", "Y", "labels", "label", "target")
 
 
 def label_array(raw: Any, what: str) -> npt.NDArray[Any]:
-    """Labels as one plain array of booleans, whole numbers or text; missing and fractional ones are refused.
+    """Check labels: an array of booleans, whole numbers or text, without missing or fractional ones.
 
     >>> label_array([2.0, 1.0], "y")
     array([2, 1])
@@ -81,13 +81,13 @@ def _refuse_missing(count: int, n: int, what: str) -> None:
 
 @dataclass(frozen=True)
 class Classes:
-    """The values labels take, in sorted order: value i is class i."""
+    """The sorted label values: value i is class i."""
 
     values: npt.NDArray[Any]
 
     @classmethod
     def of(cls, labels: npt.NDArray[Any], what: str, n_rows: int | None = None) -> Classes:
-        """Learn the classes; one class only, or one class a row, cannot be meant.
+        """Learn the classes. A single class, or one class per row, raises InputError.
 
         `labels` may be the distinct ones of `n_rows` rows.
         """
@@ -106,7 +106,7 @@ class Classes:
         return tuple(map(str, self.values.tolist()))
 
     def number(self, labels: npt.NDArray[Any], what: str) -> Labels:
-        """The place of each label among the classes; numbers and the same numbers as text are one."""
+        """The class of each label. Numbers equal the same numbers as text."""
         values = self.values
         if (labels.dtype.kind == "U") != (values.dtype.kind == "U"):
             labels, values = labels.astype(str), values.astype(str)
@@ -132,7 +132,7 @@ def from_arrays(
     classes: Sequence[str] | None = None,
     name: str = "arrays",
 ) -> Dataset:
-    """A dataset of arrays held in memory; `info["label_values"]` keeps the labels as given.
+    """A dataset of arrays in memory. `info["label_values"]` keeps the original label values.
 
     Parameters
     ----------
@@ -190,7 +190,7 @@ def images_first(x: Any) -> npt.NDArray[Any]:
 
 
 def read_npz(path: str | os.PathLike[str]) -> dict[str, npt.NDArray[Any]]:
-    """All arrays of an .npz file; arrays of Python objects, which would need pickle, are refused."""
+    """Read all arrays of an .npz file. Arrays of Python objects, which need pickle, raise InputError."""
     path = Path(path)
     regular_size(path, "an .npz file")
     with reading(path, "it may be cut off"):
@@ -254,7 +254,7 @@ def read_array(path: Any) -> npt.NDArray[Any]:
 
 @dataclass(frozen=True)
 class ArrayReader:
-    """Reads arrays of rows of one shape: an .npz or .npy file, or an array.
+    """Reads rows of one shape from an .npz or .npy file, or an array.
 
     >>> ArrayReader((2,)).read(np.zeros((3, 2))).shape
     (3, 2)

@@ -21,7 +21,7 @@ Labels = npt.NDArray[np.int64]
 
 @runtime_checkable
 class LazyInputs(Protocol):
-    """Inputs that are read when they are needed: image files, a torch Dataset.
+    """Inputs that are read on demand: image files, a torch Dataset.
 
     `shape` and `dtype` describe one example; `fetch(index)` returns an array `(len(index), *shape)` and may be
     called from several threads at once; `take(index)` is the same inputs restricted to some rows, still unread.
@@ -49,7 +49,7 @@ Inputs = npt.NDArray[Any] | LazyInputs
 
 
 class Reader(Protocol):
-    """How a file or folder becomes inputs; what it learnt from the training data is plain data.
+    """Converts a file or folder to inputs. What it learnt from the training data is plain data.
 
     `read(path)` gives the inputs and `names(path)` what to call its rows: file names, or row numbers.
     `to_dict()` must survive JSON; `noisegate.data.reader_from_dict` is its inverse.
@@ -107,7 +107,7 @@ class Split:
         return None if self.clean is None else self.y != self.clean
 
     def take(self, index: npt.ArrayLike) -> Split:
-        """The rows `index`, in that order; or those where a mask `(N,)` is true."""
+        """The rows `index`, in that order; or the rows where a mask `(N,)` is true."""
         rows = row_numbers(index, len(self))
         x = self.x[rows] if isinstance(self.x, np.ndarray) else self.x.take(rows)
         return Split(x, self.y[rows], None if self.clean is None else self.clean[rows])
@@ -152,7 +152,7 @@ class Dataset:
 
     @property
     def label_values(self) -> list[Any]:
-        """The labels as they were given, in the order of the classes: what a classifier predicts.
+        """The original label values, in the order of the classes. Classifiers predict these.
 
         Without others in `info` they are the names of the classes, or numbers where those are named 0 to K-1.
         """
@@ -162,7 +162,7 @@ class Dataset:
         return plain if self.classes == tuple(map(str, plain)) else list(self.classes)
 
     def with_labels(self, y: npt.ArrayLike, **info: Any) -> Dataset:
-        """The same data with other observed training labels; the labels so far become the clean ones.
+        """A copy with other observed training labels; the present ones become the clean labels.
 
         Clean labels that are already known stay what they are.
         """
@@ -174,7 +174,7 @@ class Dataset:
         return replace(self, train=Split(self.train.x, y, clean), info={**self.info, **info})
 
     def corrupt(self, noise: Any, seed: int = 0) -> Dataset:
-        """Corrupt the observed training labels by `noise`; the report of what happened goes to `info`.
+        """Corrupt the observed training labels by `noise`; `info` records how.
 
         Call it before `hold_out`, so that the validation rows are corrupted like the training rows.
 
@@ -206,7 +206,7 @@ class Dataset:
         return describe(self.train.clean, self.train.y, self.n_classes)
 
     def hold_out(self, size: float | int = 0.1, seed: int = 0) -> Dataset:
-        """Move a random part of the training rows to validation: a fraction, or a number of rows.
+        """Move random training rows to validation: a fraction, or a number of rows.
 
         The choice depends on the number of rows and the seed alone, not on any label.
         """
@@ -225,7 +225,7 @@ def as_labels(labels: npt.ArrayLike) -> npt.NDArray[Any]:
 
 
 def check_range(labels: npt.NDArray[Any], n_classes: int, what: str) -> None:
-    """Refuse labels outside 0..K-1; in maps `VOID` marks pixels without one."""
+    """Raise InputError for labels outside 0..K-1. In maps, `VOID` marks pixels without a label."""
     counted = labels[labels != VOID] if labels.ndim == 3 else labels
     if counted.size and not (counted.min() >= 0 and counted.max() < n_classes):
         raise InputError(f"{what} must lie in 0..{n_classes - 1}, got {counted.min()}..{counted.max()}")
@@ -259,7 +259,7 @@ def held_out_rows(n: int, size: float | int, seed: int) -> tuple[Labels, Labels]
 
 
 def as_inputs(x: npt.ArrayLike) -> npt.NDArray[Any]:
-    """Vectors `(N, d)` or images `(N, C, H, W)` as the networks take them; NaN is refused.
+    """Convert vectors `(N, d)` or images `(N, C, H, W)` to the networks' types. NaN raises InputError.
 
     uint8 stays as it is, other numbers become float32, but vectors of numbers that float32 cannot hold (float64,
     int32, int64) float64: features far from zero would lose their digits before they are standardised.

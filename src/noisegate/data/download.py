@@ -1,4 +1,4 @@
-"""Fetching datasets: checked against published checksums, under the final name only once they are right."""
+"""Download datasets. A file gets its final name only after its published checksum was verified."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _CHUNK = 1 << 20
 
 
 def md5_of(path: Path) -> str:
-    """MD5 of a file, which is what the publishers state: it guards against damage, not against forgery."""
+    """The MD5 of a file, which publishers state. It detects damage, not forgery."""
     with open(path, "rb") as file:
         return hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
 
@@ -76,7 +76,7 @@ def fetch(
 
 
 def _target(source: Source, root: Path) -> Path:
-    """Where the files are, or where some of them are, or the first place."""
+    """The folder with all files, else with some of them, else the first candidate."""
     found = locate(source, root)
     if found is not None:
         return found
@@ -87,7 +87,7 @@ def _target(source: Source, root: Path) -> Path:
 
 
 class _Checked:
-    """A file that counts and digests what is written to it."""
+    """A file that counts and hashes the bytes written to it."""
 
     def __init__(self, file: BinaryIO, report: Callable[[int], None] = lambda count: None) -> None:
         self._file, self._report = file, report
@@ -104,7 +104,7 @@ class _Checked:
 
 
 class _Total:
-    """Takes the size from pooch, which sets `total` on a progress bar, and shows nothing itself."""
+    """Receives the download's size from pooch, which sets `total` on a progress bar; shows nothing."""
 
     total = 0
 
@@ -128,13 +128,13 @@ class _Job:
 
     @property
     def finals(self) -> dict[Path, str]:
-        """The files that must be there in the end, with their MD5; an archive brings its folder along."""
+        """The files that must exist afterwards, with their MD5, relative to the dataset's folder."""
         if self.remote.members is None:
             return {self.folder / self.remote.name: self.remote.md5}
         return {self.folder.parent / member: md5 for member, md5 in self.remote.members.items()}
 
     def needed(self, replace: bool) -> bool:
-        """Whether a file is lacking; one with another checksum is an error, or is replaced."""
+        """Whether a file is missing. A file with another checksum raises an error or is replaced."""
         lacking = False
         for path, expected in self.finals.items():
             if not path.exists():
@@ -161,7 +161,7 @@ class _Job:
             extract(archive, self.folder.parent, self.remote.members)
 
     def download(self, path: Path) -> None:
-        """Try each address in turn; the first good copy is renamed to `path`."""
+        """Try each address in turn, and rename the first verified copy to `path`."""
         bases = (self.base_url,) if self.base_url is not None else self.remote.urls
         failures: list[Exception] = []
         for base in bases:
@@ -179,7 +179,7 @@ class _Job:
         )
 
     def by_hand(self) -> str:
-        """What to do where nothing can be downloaded: all the files of the dataset, and where they belong."""
+        """Instructions if nothing can be downloaded: the files of the dataset, and where to put them."""
         remotes = self.entry.source.remotes if self.entry.source else (self.remote,)
         names = ", ".join(remote.name for remote in remotes if not remote.optional)
         if self.remote.members is None:
@@ -229,7 +229,7 @@ class _Job:
 
 
 class _Unreachable(Exception):
-    """An address that gave nothing."""
+    """A failed download from one address."""
 
 
 def _reason(error: Any) -> str:
@@ -248,7 +248,7 @@ def _pooch() -> tuple[Any, Any]:
 
 
 def extract(archive: Path, folder: Path, expected: Mapping[str, str] | None = None) -> None:
-    """Unpack a tar archive member by member; anything in it but files within `folder`: it is refused whole.
+    """Unpack a tar archive. If it holds anything but files within `folder`, nothing is unpacked.
 
     Parameters
     ----------
@@ -308,7 +308,7 @@ class Status:
 
 
 def status(root: str | os.PathLike[str] | None = None) -> list[Status]:
-    """Every dataset with a name, and where it is or how to get it; nothing is read or downloaded."""
+    """List the named datasets, and where they are or how to get them. Nothing is read or downloaded."""
     return [_status(entry, root_folder(root)) for _, entry in sorted(DATASETS.items())]
 
 

@@ -1,4 +1,4 @@
-"""Folders of images: one sub-folder a class, ImageNet's layout, Clothing1M with its key files."""
+"""Folders of images: one sub-folder per class, ImageNet's layout, Clothing1M with its key files."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def load_folder(path: str | os.PathLike[str], **options: Any) -> Dataset:
 
 @dataclass(frozen=True)
 class _Pixels:
-    """How paths become inputs: the options that all layouts share."""
+    """The options that all layouts share, and the inputs that they make of paths."""
 
     size: int | None
     channels: int | None
@@ -217,7 +217,7 @@ def _check_same_classes(top: Path, classes: list[str]) -> None:
 
 
 def _scan(folder: Path, sub: str, classes: list[str], follow_links: bool) -> tuple[list[str], Labels]:
-    """Paths and labels of one part; in one order."""
+    """Paths and labels of one part, in the same order."""
     labels = array("q")
 
     def paths() -> Iterator[str]:
@@ -296,7 +296,7 @@ def _key_file(folder: Path, name: str) -> Path | None:
 
 
 def _lines(folder: Path, name: str) -> Iterator[tuple[str, str]]:
-    """Lines that are not empty, each with the place to name in an error."""
+    """Non-empty lines, each with its location for error messages."""
     path = _key_file(folder, name)
     if path is None:
         raise MissingDataError(f"there is no {name} in {folder}")
@@ -310,7 +310,7 @@ def _lines(folder: Path, name: str) -> Iterator[tuple[str, str]]:
 
 
 def _keys(folder: Path, part: str) -> Iterator[str]:
-    """Paths of a key list, each checked to stay in the folder."""
+    """Paths of a key list, after checking that each stays in the folder."""
     for key, where in _lines(folder, f"{part}_key_list.txt"):
         if key.startswith(("/", "~")) or ".." in key.split("/") or "\0" in key or "\\" in key:
             raise InputError(
@@ -322,7 +322,7 @@ def _keys(folder: Path, part: str) -> Iterator[str]:
 
 
 def _key_labels(folder: Path, kind: str, n_classes: int) -> dict[str, int]:
-    """Labels by path; a path may hold spaces, so the label is what follows the last one."""
+    """Labels by path. A path may contain spaces: the label follows the last one."""
     labels = {}
     for line, where in _lines(folder, f"{kind}_label_kv.txt"):
         key, _, label = line.rpartition(" ")
@@ -402,7 +402,7 @@ def load_clothing1m(
 def _with_clean_rows(
     folder: Path, paths: list[str], labels: Labels, right: dict[str, int]
 ) -> tuple[list[str], Labels]:
-    """Noisy rows, less those that are in the clean training list, and that list with its clean labels."""
+    """Noisy rows except those in the clean training list, followed by that list with its clean labels."""
     clean = list(_keys(folder, "clean_train"))
     listed = set(clean)
     keep = np.flatnonzero([path not in listed for path in paths])

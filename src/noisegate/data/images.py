@@ -1,4 +1,4 @@
-"""Image files as inputs: paths in memory, pixels when they are asked for."""
+"""Image files as inputs: paths in memory, pixels read on demand."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm")
 RESIDENT_BYTES = 1 << 30
-#: Files whose size goes into a fingerprint, at most.
+#: The most files whose sizes enter a fingerprint.
 FINGERPRINTED = 100_000
 _SKIPPED = ("__MACOSX", "__pycache__")
 
 
 class ImageFiles:
-    """Images that are read from their files when they are needed (a `LazyInputs`).
+    """Images that are read from their files on demand (a `LazyInputs`).
 
     Parameters
     ----------
@@ -76,7 +76,7 @@ class ImageFiles:
         return len(self.names)
 
     def take(self, index: npt.NDArray[np.int64]) -> ImageFiles:
-        """The files `index`, still unread."""
+        """A subset of the files, without reading them."""
         return ImageFiles(
             [self.names[row] for row in np.asarray(index, np.int64).tolist()],
             self.size,
@@ -86,7 +86,7 @@ class ImageFiles:
         )
 
     def path(self, row: int) -> str:
-        """The file of one row, checked to lie in the folder."""
+        """The path of one row's file, after checking that it is inside the folder."""
         path = os.path.join(self.folder or "", self.names[row])
         if self._real is not None:
             real = os.path.realpath(path)
@@ -97,7 +97,7 @@ class ImageFiles:
         return path
 
     def fingerprint(self) -> str:
-        """A text that changes with the files: their names and sizes, and what becomes of their pixels.
+        """A text that changes with the names and sizes of the files, and with their preprocessing.
 
         Of more than 100,000 files the sizes of as many are asked for, spread over all.
         """
@@ -182,7 +182,7 @@ def _square(image: Image, size: int) -> Image:
 
 
 def probe(files: ImageFiles, count: int = 32) -> tuple[int, int]:
-    """A size and a number of channels that suit the images, judged by a few of them.
+    """Choose a size and a number of channels from a few of the images.
 
     Small images (no side above 64) are as large as the longest side seen; anything else becomes 224. All grey: one
     channel.
@@ -232,7 +232,7 @@ def walk(folder: str | os.PathLike[str], *, follow_links: bool = False) -> Itera
 
 
 def visible(name: str) -> bool:
-    """Whether a name in a folder of images counts: hidden files and what archivers leave behind do not."""
+    """Whether a name is neither hidden nor an archiver's leftover."""
     return not name.startswith(".") and name not in _SKIPPED
 
 

@@ -1,4 +1,4 @@
-"""Rows on their way to the device: resident where they fit, streamed where they do not, one interface."""
+"""Move rows to the device: all at once if they fit, else batch by batch, with one interface."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PREFETCH = 4
 
 
 class Rows:
-    """Inputs, observed labels and weights of some rows, as the trainer and the methods see them.
+    """Inputs, observed labels and weights of some rows, as trainer and methods use them.
 
     There is no place for clean labels here: what trains or selects a model cannot reach them.
 
@@ -81,12 +81,12 @@ class Rows:
         return tuple(self.source.shape[1:] if isinstance(self.source, np.ndarray) else self.source.shape)
 
     def gather(self, index: Tensor) -> Tensor:
-        """The inputs of the rows `index`; a device gather that can be captured, for resident rows only."""
+        """Gather the inputs of the rows `index` on the device. Capture-safe; for resident rows only."""
         return self._x[index]
 
     def batches(self, order: Tensor, batch_size: int) -> Iterator[tuple[Tensor, Tensor | None]]:
         """Cut `order` into batches: (index, x), where x is None for resident rows: the step gathers it."""
-        # One copy to the device for all batches, out of pinned memory: from elsewhere each copy would be a wait.
+        # One copy of all indices from pinned memory: copies from pageable memory would block.
         sent = order.pin_memory() if self.device.type == "cuda" and not order.is_cuda else order
         indices = sent.to(self.device, non_blocking=True).split(batch_size)
         if self.resident:
@@ -165,7 +165,7 @@ def fetch(x: Inputs, rows: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
 
 
 def fits(x: Inputs, device: torch.device) -> bool:
-    """Whether inputs may live on the device: arrays do; on a GPU at most half of its free memory."""
+    """Whether inputs are kept on the device: arrays are, on a GPU if they take at most half its free memory."""
     if not isinstance(x, np.ndarray):
         return False
     if device.type != "cuda":

@@ -1,4 +1,4 @@
-"""Which datasets there are, where their files lie, and how a new one joins: `register` in one file."""
+"""The registry of named datasets, and the location of their files."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class Entry:
     options: Mapping[str, Any] = field(default_factory=dict)
 
     def load(self, *, root: str | os.PathLike[str] | None = None, seed: int = 0, **options: Any) -> Dataset:
-        """Call the loader with what it takes; an option it does not know is refused by name."""
+        """Call the loader with the options that it takes. Unknown options raise InputError."""
         return call_loader(
             self.loader, self.name, root=root_folder(root), seed=seed, **{**self.options, **options}
         )
@@ -107,7 +107,7 @@ def register(
 
 
 def lookup(name: str) -> Entry:
-    """The entry called `name`; case and underscores do not matter."""
+    """The entry of a name, ignoring case and underscores."""
     same = name.lower().replace("_", "-")
     return DATASETS[name if name in DATASETS or same not in DATASETS else same]
 
@@ -144,7 +144,7 @@ def _letters_and_digits(name: str) -> str:
 
 
 def candidates(source: Source, root: Path) -> Iterator[Path]:
-    """Folders that may hold the files, in the order they are looked at.
+    """Folders that may hold the files, in the order of the search.
 
     The root itself counts when it bears the name a place begins with: two datasets may share file names.
     """
@@ -157,7 +157,7 @@ def candidates(source: Source, root: Path) -> Iterator[Path]:
 
 
 def missing_files(source: Source, folder: Path) -> list[str]:
-    """The needed files that `folder` does not hold."""
+    """The required files that are missing in `folder`."""
     return [need for need in source.files if not any((folder / f).exists() for f in need.split("|"))]
 
 
@@ -167,12 +167,12 @@ def locate(source: Source, root: Path) -> Path | None:
 
 
 def find(name: str, source: Source, root: Path) -> Path:
-    """The folder that holds the files of `name`, or an error that says where they were looked for."""
+    """The folder that holds the files of `name`; else an error that names the folders searched."""
     folder = locate(source, root)
     if folder is not None:
         return folder
     places = list(dict.fromkeys(candidates(source, root)))
-    # The folder that has most of the files is the one the user meant: name what it lacks.
+    # The user probably meant the folder with most of the files: name what is missing there.
     closest = min(places, key=lambda place: len(missing_files(source, place)))
     lacking = ", ".join(need.replace("|", " or ") for need in missing_files(source, closest))
     fetch = f"run `noisegate data fetch {name}`, or " if source.remotes else ""

@@ -1,4 +1,4 @@
-"""Any map-style torch Dataset of (input, label) pairs: labels read once, inputs when they are needed."""
+"""Map-style torch Datasets of (input, label) pairs: labels are read once, inputs on demand."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from noisegate.errors import InputError
 
 
 class TorchInputs:
-    """Inputs of a torch Dataset, read when they are needed (a `LazyInputs`).
+    """Inputs of a torch Dataset, read on demand (a `LazyInputs`).
 
     uint8 stays uint8, other numbers become float32; PIL images become (C, H, W), grey ones (1, H, W).
     """
@@ -24,14 +24,14 @@ class TorchInputs:
     def __init__(self, dataset: Any, rows: npt.NDArray[np.int64] | None = None) -> None:
         self._dataset = dataset
         self._rows = np.arange(len(dataset)) if rows is None else rows
-        # Datasets are written for one thread each (open files, a shared decoder): reads take turns.
+        # Datasets may not be thread-safe (open files, a shared decoder): reads hold a lock.
         self._lock = threading.Lock()
         first = as_example(dataset[int(self._rows[0])][0])
         self._shape, self._dtype = first.shape, first.dtype
 
     @functools.cached_property
     def random(self) -> bool:
-        """Whether one of the first 32 rows comes out different when it is read twice: transforms that draw."""
+        """Whether one of the first 32 rows differs when read twice, because of random transforms."""
         from noisegate.data.loader import seeded
 
         few = np.arange(min(32, len(self)))
@@ -100,7 +100,7 @@ def as_example(value: Any) -> npt.NDArray[Any]:
 
 
 def _plain_labels(dataset: Any) -> Any:
-    """Labels that the dataset holds as a whole, or None: then they are read one by one."""
+    """The labels if the dataset holds them as a whole, else None: they are read one by one."""
     if getattr(dataset, "target_transform", None) is not None:
         return None
     if hasattr(dataset, "indices") and hasattr(dataset, "dataset"):  # torch.utils.data.Subset

@@ -32,7 +32,7 @@ def build_objective(
     method: str,
     why: str,
 ) -> Objective:
-    """The objective a method trains its networks on, or a refusal by name where the two make no sense together.
+    """Build the objective of a method; objectives that do not suit the method raise InputError.
 
     Parameters
     ----------
@@ -110,7 +110,7 @@ class Method(ABC):
 
     @property
     def title(self) -> str:
-        """What progress calls it."""
+        """The name that progress shows."""
         return type(self).__name__
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
@@ -127,7 +127,7 @@ class Method(ABC):
         return {name: getattr(self, name) for name in names}
 
     def set_params(self, **params: Any) -> Method:
-        """Change parameters in place, as in scikit-learn; an unknown one is refused by name."""
+        """Change parameters in place, as in scikit-learn. Unknown ones raise UnknownNameError."""
         known = self.get_params()
         for name, value in params.items():
             if name not in known:
@@ -155,7 +155,7 @@ class Method(ABC):
 
 
 def later(default: Any) -> Any:
-    """A parameter that a method was given after results of it were stored.
+    """A parameter that was added to a method after results of it were stored.
 
     At its default, which must mean what the method did before, it is no part of the settings: so the names of
     stored runs stay what they are.
@@ -178,7 +178,7 @@ def _later_fields(method: Method) -> list[dataclasses.Field[Any]]:
 
 
 def _as_json(value: Any) -> Any:
-    """Matrices as nested lists and objectives as dicts, so that settings survive JSON and `from_settings`."""
+    """Convert matrices to nested lists and objectives to dicts, for JSON and `from_settings`."""
     if isinstance(value, Objective):
         return value.to_dict()
     if isinstance(value, type) and issubclass(value, Objective):

@@ -1,4 +1,4 @@
-"""Co-teaching: two networks, each taught by the labels that the other finds easy."""
+"""Co-teaching: each of two networks is trained on the rows that have a small loss under the other."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ SMALL_LOSS_OBJECTIVES = (
 def small_loss_objective(
     spec: str | Objective | type[Objective] | Mapping[str, Any], n_classes: int, method: str
 ) -> Objective:
-    """The objective of a method that trusts labels of small cost, or a refusal by name."""
+    """Build the objective of a small-loss method; objectives that do not suit raise InputError."""
     why = "it keeps the labels of small cost, and a cost that is random or without a lower bound does not rank them"
     return build_objective(spec, n_classes, allowed=SMALL_LOSS_OBJECTIVES, method=method, why=why)
 
@@ -68,7 +68,7 @@ def smallest(losses: Tensor, share: Tensor, weight: Tensor) -> Tensor:
 
 
 class Peers(PhaseModule):
-    """Two networks; the loss of each is the mean over the labels of small loss in the eyes of the other.
+    """Two networks. The loss of each is the mean over the rows that have a small loss under the other.
 
     Parameters
     ----------
@@ -109,7 +109,7 @@ class Peers(PhaseModule):
         share = self.share(batch.epoch)
         masks = [smallest(loss.detach(), share, weight) for loss in losses]
         self.kept.index_copy_(0, batch.index, torch.stack(masks, 1).to(self.kept.dtype))
-        # Each learns what the other kept.
+        # Each network is trained on the rows that the other one kept.
         crossed = zip(losses, reversed(masks), strict=True)
         return torch.stack([self._mean(loss, mask, weight) for loss, mask in crossed]).sum()
 

@@ -1,4 +1,4 @@
-"""DivideMix: rows whose labels look wrong lose them, and train as unlabelled ones."""
+"""DivideMix: rows with suspicious labels are trained on as unlabelled rows."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def sharpen(probs: Tensor, temperature: float) -> Tensor:
     >>> sharpen(torch.tensor([[0.75, 0.25]]), 0.5)
     tensor([[0.9000, 0.1000]])
     """
-    # Divided by the largest first, so that at a low temperature not all of them underflow.
+    # Divide by the largest first, so that not all underflow at a low temperature.
     powers = (probs / probs.amax(1, keepdim=True)) ** (1 / temperature)
     return powers / powers.sum(1, keepdim=True)
 
@@ -91,7 +91,7 @@ class Warmup(PhaseModule):
 
 
 class Dividing(PhaseModule):
-    """Both networks on refined and guessed labels, mixed; each with the division that the other one made.
+    """Both networks on mixed rows with refined and guessed labels; each uses the other's division.
 
     Parameters
     ----------
@@ -122,7 +122,7 @@ class Dividing(PhaseModule):
         self.n_views = method.n_views if augment else 1
 
     def begin_epoch(self, epoch: int, job: Job) -> None:
-        """Divide the rows anew: a mixture of two Gaussians over the losses of each network."""
+        """Divide the rows again by a mixture of two Gaussians over the losses of each network."""
         for k, network in enumerate(self.networks):
             given = job.predict(network, self.objective).gather(1, job.train.y.unsqueeze(1)).squeeze(1)
             losses = -given.clamp_min(torch.finfo(given.dtype).tiny).log()

@@ -1,4 +1,4 @@
-"""Early-learning regularisation: hold on to what the network believed before it memorised."""
+"""Early-learning regularisation: keep the predictions close to those before memorisation."""
 
 from __future__ import annotations
 

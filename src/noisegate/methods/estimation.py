@@ -1,4 +1,4 @@
-"""What several methods must know before they train: out-of-sample probabilities, the noise rate, T.
+"""Estimates that several methods need: out-of-sample probabilities, the noise rate, T.
 
 Each is a generator of phases that a method delegates to: `rate = yield from noise_rate(job, "estimate")`.
 """
@@ -40,7 +40,7 @@ class EstimatedTransition(NamedTuple):
     network: nn.Module | None
 
 
-# Checks that methods share: they are made when training begins, since constructors only store.
+# Parameter checks that methods share. Constructors only store, so training begins with them.
 
 
 def check_number(name: str, value: Any, low: float, high: float = math.inf, *, below: bool = False) -> float:
@@ -104,7 +104,7 @@ def length_in_epochs(recipe: Recipe, n_rows: int) -> int:
 
 
 class Watched(Direct):
-    """A network that trains on some rows, and keeps what it said about others when it said it best.
+    """A network that trains on some rows and keeps its best predictions of other rows.
 
     Once an epoch it predicts the watched rows; the probabilities of the epoch with the highest mean
     log-likelihood of their observed labels stay in `probs`. Later epochs, in which a network learns wrong
@@ -143,7 +143,7 @@ class Watched(Direct):
 
 
 def out_of_sample_probs(job: Job, *, folds: int = 3, epochs: int | None = None) -> Estimate[Tensor]:
-    """Probabilities of the observed label of every training row, from networks that were not trained on it.
+    """Out-of-sample probabilities of every training row, from networks that were not trained on it.
 
     Rows are dealt to folds at random, every class evenly. For each fold a network is trained by cross-entropy
     on the others; what it says about the fold is taken from the epoch in which the fold's observed labels were

@@ -1,4 +1,4 @@
-"""The names of methods: what the estimator, the command line and studies know them by."""
+"""The registry of method names, for the estimator, the command line and studies."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from noisegate.objectives import Objective, objective_parameters
 
 @dataclasses.dataclass(frozen=True)
 class MethodEntry:
-    """A line of the registry: what `noisegate list methods` shows and `--method NAME` builds."""
+    """A named method: what `noisegate list methods` shows and `--method NAME` builds."""
 
     name: str
     summary: str
@@ -24,7 +24,7 @@ class MethodEntry:
     defaults: Mapping[str, Any]
 
     def create(self, params: Mapping[str, Any]) -> Method:
-        """The method with some parameters changed; an unknown one is refused by name."""
+        """Build the method with some parameters changed. Unknown ones raise UnknownNameError."""
         for name in params:
             if name not in self.defaults:
                 raise UnknownNameError(f"parameter of method {self.name!r}", name, self.defaults)

@@ -87,7 +87,7 @@ def project_rows(matrix: Tensor) -> Tensor:
 
 @dataclass
 class TransitionMethod(Method):
-    """What methods that go by a transition matrix have in common.
+    """The base class of methods that use a transition matrix.
 
     Parameters
     ----------

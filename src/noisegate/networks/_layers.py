@@ -21,7 +21,7 @@ class Head(nn.Linear):
 
 
 class BodyAndHead(nn.Module):
-    """A network of two parts: features by its `body`, outputs by its `head`, whose size the method decides."""
+    """A network of a `body` for features and a `head` for outputs. The objective decides the head's width."""
 
     body: nn.Sequential
     head: Head

@@ -58,7 +58,7 @@ def _check(input_shape: Sequence[int], widths: Sequence[int], **counts: int) -> 
 
 
 def padded_size(size: Sequence[int], depth: int) -> tuple[int, int]:
-    """Height and width brought up to the next multiple of 2^depth, which `depth` halvings divide.
+    """Round height and width up to multiples of 2^depth, so that `depth` halvings are exact.
 
     >>> padded_size((28, 28), 4), padded_size((32, 48), 4)
     ((32, 32), (32, 48))
@@ -75,7 +75,7 @@ def _margins(size: Sequence[int], depth: int) -> tuple[int, int, int, int]:
 
 
 def _normalised(channels: int) -> nn.Module:
-    # Not batch norm: a density of one example that depends on the others in the batch is no density.
+    # Not batch norm: the density of an example must not depend on the others in the batch.
     return nn.GroupNorm(math.gcd(8, channels), channels)
 
 
@@ -91,7 +91,7 @@ def _perceptron(widths: Sequence[int]) -> nn.Sequential:
 
 
 def _wide(x: Tensor) -> Tensor:
-    """In float32 or wider: densities are not for half precision."""
+    """Convert to float32 or wider: half precision is too coarse for densities."""
     return x if x.dtype in (torch.float32, torch.float64) else x.float()
 
 
@@ -261,7 +261,7 @@ def every_label(x: Tensor, n_classes: int) -> tuple[Tensor, Tensor]:
 
 
 class Terms(NamedTuple):
-    """The four terms of the negative evidence lower bound, each `(B,)` and to be made small."""
+    """The four terms of the negative evidence lower bound, each `(B,)`, to be minimised."""
 
     reconstruction: Tensor
     label: Tensor

@@ -1,4 +1,4 @@
-"""The first thing every network does: bring raw inputs to numbers a network likes."""
+"""Input preparation: convert raw inputs to standardised numbers."""
 
 from __future__ import annotations
 

@@ -78,7 +78,7 @@ def pretrained(name: str, path: str | Path) -> Pretrained:
 
 
 def torchvision_name(key: str, network: ResNet | ResNetEncoder) -> str:
-    """What torchvision calls a parameter or buffer of the body of our ResNet.
+    """The name in torchvision of a parameter or buffer of our ResNet's body.
 
     >>> from noisegate.networks import build
     >>> network = build("resnet18-imagenet", (3, 64, 64), 2)
@@ -100,7 +100,7 @@ def torchvision_name(key: str, network: ResNet | ResNetEncoder) -> str:
 
 
 def _read(path: Path, wanted: dict[str, Tensor]) -> dict[str, Tensor]:
-    """The wanted tensors of a file; what is lacking or of another shape is named. Others are left alone."""
+    """Read some tensors of a file. Missing ones and other shapes raise an error; other tensors are ignored."""
     found: dict[str, Tensor] = {}
     try:
         with safe_open(path, framework="pt") as file:

@@ -169,7 +169,7 @@ def build(name: str, input_shape: Sequence[int], n_outputs: int) -> nn.Module:
 
 
 def check_name(name: str) -> None:
-    """Refuse a name that no network has.
+    """Raise UnknownNameError unless a network has this name.
 
     >>> check_name("wrn-28-2")
     """
@@ -186,7 +186,7 @@ def _find(name: str) -> tuple[NetworkEntry, tuple[str | None, ...]]:
 
 
 def auto_name(input_shape: Sequence[int]) -> str:
-    """The network that "auto" stands for: by the kind and size of the input.
+    """The network that "auto" stands for, by the shape of the input.
 
     >>> auto_name((20,)), auto_name((1, 28, 28)), auto_name((3, 32, 32)), auto_name((3, 224, 224))
     ('mlp', 'lenet5', 'wrn-28-2', 'resnet18')

@@ -68,7 +68,7 @@ class Xception65(nn.Module):
 
 
 def check_stride(output_stride: int, known: tuple[int, ...]) -> None:
-    """Refuse an output stride that an encoder does not have."""
+    """Raise InputError for an output stride that the encoder does not have."""
     if output_stride not in known:
         raise InputError(f"output_stride must be one of {', '.join(map(str, known))}, got {output_stride!r}")
 

@@ -1,4 +1,4 @@
-"""How labels go wrong, what that looks like, and how to estimate it."""
+"""Label noise: corrupt labels, describe the corruption, and estimate it from observed labels."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ Matrix = npt.NDArray[np.float64]
 #: The label of a pixel that does not count: `ignore_index` of every objective.
 VOID = -100
 
-# Keeps the draws of the noise apart from whatever else the caller seeds with the same number.
+# Separates the noise's random numbers from others that the caller seeds with the same number.
 _STREAM = 0x401_5E
 
 
@@ -125,7 +125,7 @@ def stream(seed: int, *key: int) -> np.random.Generator:
 
 
 def plain(value: Any) -> Any:
-    """Arrays, tuples and mappings as what JSON has; keys become strings as JSON would make them."""
+    """Convert arrays, tuples and mappings to JSON's types; keys become strings."""
     if isinstance(value, np.ndarray):
         return value.tolist()
     if isinstance(value, Mapping):
@@ -136,7 +136,7 @@ def plain(value: Any) -> Any:
 
 
 def check_labels(y: npt.ArrayLike, n_classes: int | None, what: str = "labels") -> tuple[Labels, int]:
-    """Labels as int64 and the number of classes, or an InputError that says what is wrong with them."""
+    """Check labels; return them as int64, with the number of classes."""
     labels = np.asarray(y)
     if labels.ndim != 1:
         raise InputError(f"expected {what} of shape (N,), got {labels.shape}")
@@ -187,7 +187,7 @@ def check_rate(rate: float, what: str = "rate") -> float:
 
 
 def check_matrix(matrix: npt.ArrayLike) -> Matrix:
-    """A row-stochastic matrix as read-only float64, or an InputError that names the first bad row."""
+    """Check a row-stochastic matrix; return it as read-only float64. Errors name the first bad row."""
     try:
         t = np.array(matrix, dtype=np.float64)
     except (TypeError, ValueError):

@@ -1,4 +1,4 @@
-"""Labels that people gave: noise that is read, not drawn."""
+"""Labels by human annotators: noise that is read, not sampled."""
 
 from __future__ import annotations
 

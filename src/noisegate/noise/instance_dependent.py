@@ -14,7 +14,7 @@ from noisegate.noise.base import Labels, Matrix, Noise, check_rate, stream
 
 # Inputs are turned into float32 this many numbers at a time (64 MB).
 _CHUNK = 1 << 24
-#: What pixels are divided by.
+#: The divisor of pixels.
 SCALES = {"unit": 255.0, "raw": 1.0}
 
 
@@ -80,13 +80,13 @@ class InstanceDependent(Noise):
         flat = x.reshape(len(x), -1)
         _check_finite(flat)
         rng = stream(seed)
-        # All per-example draws come first: they do not depend on how the rows are chunked.
+        # Draw all per-example numbers first, so that they do not depend on the chunks.
         flip = rng.random(len(y)) < truncated_normal(rng.random(len(y)), self.rate, self.std)
         u = rng.random(len(y))
         observed = y.copy()
         for label in np.unique(y):
             rows = np.flatnonzero(flip & (y == label))
-            # The matrix of a class has a stream of its own: dropping other classes does not change it.
+            # Each class's matrix has its own stream, so that dropping other classes does not change it.
             shape = (flat.shape[1], n_classes)
             weights = stream(seed, 1 + int(label)).standard_normal(shape, dtype=np.float32)
             step = max(1, _CHUNK // max(flat.shape[1], n_classes))
@@ -118,7 +118,7 @@ def truncated_normal(u: Matrix, mean: float, std: float) -> Matrix:
 
 
 def _check_finite(flat: npt.NDArray[Any]) -> None:
-    # One sum finds any NaN or infinity without a mask as large as the inputs.
+    # A sum is NaN or infinite if any input is; a mask would take as much memory as the inputs.
     with np.errstate(invalid="ignore", over="ignore"):
         total = float(flat.sum(dtype=np.float64))
     if not math.isfinite(total):

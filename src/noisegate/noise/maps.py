@@ -1,4 +1,4 @@
-"""How masks go wrong: at boundaries, in whole segments, in random patches."""
+"""Label noise on masks: at boundaries, in whole segments, in random patches."""
 
 from __future__ import annotations
 

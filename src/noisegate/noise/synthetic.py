@@ -39,7 +39,7 @@ LEVELS: Mapping[str, tuple[float, ...]] = {
 
 @dataclass(frozen=True, eq=False)
 class Symmetric(Noise):
-    """Every class goes wrong alike, towards all classes alike.
+    """Symmetric noise: all classes are corrupted at the same rate, towards all classes equally.
 
     With probability `rate` a label is drawn anew, uniformly. There are two conventions for what from:
 
@@ -92,7 +92,7 @@ class Symmetric(Noise):
 
 @dataclass(frozen=True, eq=False)
 class Asymmetric(Noise):
-    """Some classes are taken for one particular other class with probability `rate`; the rest stays clean.
+    """Asymmetric noise: some classes become one particular other class with probability `rate`.
 
     Parameters
     ----------
@@ -123,7 +123,7 @@ class Asymmetric(Noise):
         object.__setattr__(self, "mapping", _check_mapping(self.mapping))
 
     def _targets(self, n_classes: int) -> Labels:
-        """The class each class is taken for; itself where it stays clean."""
+        """The class that each class becomes; itself if it stays clean."""
         k = check_n_classes(n_classes)
         if isinstance(self.mapping, str):
             pairs = MAPPINGS[self.mapping]
@@ -155,7 +155,7 @@ class Asymmetric(Noise):
 
 @dataclass(frozen=True, eq=False)
 class ClassDependent(Noise):
-    """Each class has its own probability of being drawn anew, uniformly over all K classes, itself included.
+    """Each class has its own probability that a label is redrawn uniformly over all K classes.
 
     The true flip rate of class i is rates[i] (K - 1) / K.
 

@@ -51,7 +51,7 @@ def run(
     retry: bool = False,
     **options: Any,
 ) -> Results:
-    """Do what is left of a study, yours or one of the catalogue, and return its results.
+    """Do the unfinished runs of a study and return its results.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Papers' tables as text: one line a row, so that they can be compared with the paper by eye."""
+"""Papers' tables as text, one line per row, to compare with the paper by eye."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a report says, from top to bottom, as a page."""
+"""The sections of a study's report, as a `Page`."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from noisegate.studies.results import Results
 from noisegate.studies.store import Result
 from noisegate.studies.study import Study, Value
 
-#: More lines than this are counted, not listed; the CSV files have them all.
+#: Longer lists are cut to this many items; the CSV files are complete.
 LISTED = 30
 #: The heading of each accuracy.
 _ACCURACIES = {
@@ -47,7 +47,7 @@ _ACCURACIES = {
 
 @dataclass(frozen=True)
 class Content:
-    """Everything a report is made of, read before anything is written."""
+    """The content of a report. It is read completely before anything is written."""
 
     results: Results
     cells: list[CellRuns]
@@ -67,7 +67,7 @@ class Content:
 
     @property
     def smoke(self) -> bool:
-        """Whether this only shows that everything runs; what needs no training has one size."""
+        """Whether this is the smoke size. Studies without training have a single size."""
         return self.scale == "smoke" and bool(self.study.cells)
 
     @property
@@ -77,14 +77,14 @@ class Content:
 
     @property
     def size(self) -> str:
-        """What a smaller size says of itself, and nothing at the paper's."""
+        """The label of a reduced size; empty for the paper's."""
         if self.smoke:
             return "smoke size: no reproduction"
         return "laptop size: reduced" if self.laptop else ""
 
     @cached_property
     def incomplete(self) -> list[str]:
-        """The cells that lack runs, in words."""
+        """Descriptions of the cells that lack runs."""
         found = []
         for of in self.cells:
             if not of.runs:
@@ -107,7 +107,7 @@ def title(content: Content) -> str:
 
 
 def lead(content: Content) -> str:
-    """What a reader must know before any number."""
+    """The lead: what to know before reading any number."""
     study = content.study
     parts = [f"Study {study.name}; {study.reference}."]
     has_paper = content.table is not None and content.table.has_paper
@@ -233,14 +233,14 @@ def _how_to_read(table: Table, content: Content) -> list[str]:
 
 
 def _accuracies(page: Page, content: Content) -> None:
-    """Accuracy at the last epoch, at the one that noisy validation chooses, and at the oracle's."""
+    """Accuracy at the last epoch, at the best by noisy validation, and at the oracle's."""
     found = [of for of in content.cells if any(of.values(name) for name in _ACCURACIES)]
     shown = [name for name in _ACCURACIES if any(of.values(name) for of in found)]
     if not found:
         return
     names = ["row", "column"]
     if content.study.compete == "rows":
-        # What competes stands together.
+        # Group the rows that compete with each other.
         order = {column: place for place, column in enumerate(content.study.columns)}
         found.sort(key=lambda of: order[of.cell.group, of.cell.column])
         names.reverse()

@@ -43,7 +43,7 @@ class Drawn:
 
 
 def draw_figures(results: Results, mark: str = "") -> list[Drawn]:
-    """Draw every figure of a study, with a mark in a corner; what is missing for one is told instead of it."""
+    """Draw every figure of a study, with a mark in a corner. `missing` says why one cannot be drawn."""
     from noisegate.reporting.plots import png
 
     drawn = []
@@ -79,7 +79,7 @@ def svg(picture: Picture) -> bytes:
 
 
 def save_figures(drawn: list[Drawn], folder: Path) -> list[Path]:
-    """Write the files; those of a figure that cannot be drawn any more are removed."""
+    """Write the files, and delete those of figures that can no longer be drawn."""
     written = []
     for item in drawn:
         png = folder / item.path

@@ -1,4 +1,4 @@
-"""A table's numbers as text: cells, headers, and the compact table of the command line."""
+"""Format a table's numbers, cells and headers, and the compact table of the command line."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def with_deviation(mean: float, std: float | None, value: Value, between: str = 
 
 
 def counted(entry: Entry) -> str:
-    """How many runs a number stands for, and what became of the others: "n=5", "3 of 5; 1 diverged"."""
+    """Number of runs behind a number, and the state of the others: "n=5", "3 of 5; 1 diverged"."""
     of = entry.of
     if not of.runs:
         return of.waiting
@@ -69,7 +69,7 @@ def paper_spans(number: Number, value: Value) -> list[Span]:
 
 
 def corner(study: Study) -> str:
-    """The heading of the rows' names."""
+    """The header of the first column."""
     return "method" if study.compete == "rows" and study.bold != "none" else ""
 
 
