@@ -1,8 +1,8 @@
 """noisegate: learning from labels that are partly wrong.
 
-Names are imported when they are first used, so that `import noisegate` and `noisegate --help` stay quick.
-The public names are listed once, in `__init__.pyi`: type checkers and editors read them there, and so does
-this file.
+Names are imported when they are first used, so that `import noisegate` and `noisegate --help` stay
+quick. The public names are listed once, in `__init__.pyi`: type checkers and editors read them
+there, and so does this file.
 """
 
 import ast
@@ -12,7 +12,10 @@ from typing import Any
 
 
 def _public(stub: Path) -> dict[str, tuple[str, str | None]]:
-    """Where each name of the stub comes from: its module, and its name there; None for the module itself."""
+    """Where each name of the stub comes from: its module, and its name there.
+
+    None for the module itself.
+    """
     found: dict[str, tuple[str, str | None]] = {}
     for statement in ast.parse(stub.read_text(encoding="utf-8")).body:
         if isinstance(statement, ast.ImportFrom) and statement.module == __name__:

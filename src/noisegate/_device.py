@@ -18,7 +18,8 @@ T = TypeVar("T")
 def resolve_device(device: str | torch.device) -> torch.device:
     """The device by name; "auto" is the GPU where there is one."""
     if not torch.cuda.is_initialized():
-        # Read once, when a GPU is first used: streams of runs side by side that share a queue wait for each other.
+        # Read once, when a GPU is first used: streams of runs side by side that share a queue wait
+        # for each other.
         os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -97,10 +98,11 @@ def drain(
     Parameters
     ----------
     chunks : iterator
-        Each item says what came of a chunk: None, if there is more to do; what the work waits for; or
-        a result.
+        Each item says what came of a chunk: None, if there is more to do; what the work waits for;
+        or a result.
     spend : function (seconds) -> None
-        Called with the time that every step took; the time of whoever takes the results is not in it.
+        Called with the time that every step took; the time of whoever takes the results is not in
+        it.
 
     Yields
     ------

@@ -107,8 +107,8 @@ class TakesFrames(BaseEstimator):
 def spread(found: Consensus) -> tuple[Labels, Labels, npt.NDArray[np.float64]]:
     """Rows, classes and weights that stand for the soft consensus of several annotators.
 
-    A row comes once for every class that is not improbable, with its probability as the weight: any method then
-    minimises the expected loss.
+    A row comes once for every class that is not improbable, with its probability as the weight: any
+    method then minimises the expected loss.
     """
     kept = np.where(found.probs >= LEAST_PROBABLE, found.probs, 0.0)
     kept /= kept.sum(1, keepdims=True)

@@ -42,12 +42,13 @@ class NoisyLabelClassifier(ClassifierMixin, TakesFrames):
     Parameters
     ----------
     method : str, Method or objective
-        A name (`noisegate list methods`) or an object; "auto" by default, an ensemble that judges and cleans
-        the labels. Parameters are reached as `method__temperature`, also through a name, so that
-        GridSearchCV can search them.
+        A name (`noisegate list methods`) or an object; "auto" by default, an ensemble that judges
+        and cleans the labels. Parameters are reached as `method__temperature`, also through a name,
+        so that GridSearchCV can search them.
     network : str or function (input_shape, n_outputs) -> nn.Module
-        "auto" chooses by the shape of X: for vectors a multi-layer perceptron (with method "auto" its
-        candidates: linear models, kernels, trees, networks), a convolutional network for images.
+        "auto" chooses by the shape of X: for vectors a multi-layer perceptron (with method "auto"
+        its candidates: linear models, kernels, trees, networks), a convolutional network for
+        images.
     recipe : Recipe or mapping, optional
         None is a recipe for the size of the data; a mapping changes some of its fields, and so does
         `recipe__epochs` and the like.
@@ -143,17 +144,19 @@ class NoisyLabelClassifier(ClassifierMixin, TakesFrames):
         Parameters
         ----------
         X : array (N, d), sparse matrix, images (N, H, W) or (N, C, H, W), or a frame
-            A frame (pandas, Polars, Arrow) may hold numbers, categories, texts, dates, gaps and booleans; `reader_`
-            then says what each column was read as (`print(clf.reader_.describe())`).
+            A frame (pandas, Polars, Arrow) may hold numbers, categories, texts, dates, gaps and
+            booleans; `reader_` then says what each column was read as
+            (`print(clf.reader_.describe())`).
         y : array (N,), or the answers of several annotators
-            Labels of any kind, some of them wrong. Several annotators: an array (N, A), where None, NaN or -1 is no
-            answer, or a table with the columns row (counted from 0), annotator and label. Training is then on their
-            soft consensus, and `consensus_` holds it (`ng.consensus`).
+            Labels of any kind, some of them wrong. Several annotators: an array (N, A), where None,
+            NaN or -1 is no answer, or a table with the columns row (counted from 0), annotator and
+            label. Training is then on their soft consensus, and `consensus_` holds it
+            (`ng.consensus`).
         sample_weight : array (N,), optional
             Rows of weight 0 are left out.
         X_val, y_val : arrays, optional
-            Held-out rows, labelled like the training rows, for early stopping and the best epoch. A recipe
-            that needs them holds out a tenth of X if they are not given.
+            Held-out rows, labelled like the training rows, for early stopping and the best epoch. A
+            recipe that needs them holds out a tenth of X if they are not given.
         """
         if y is None:
             raise InputError("this estimator requires y to be passed, but the target y is None")
@@ -202,7 +205,10 @@ class NoisyLabelClassifier(ClassifierMixin, TakesFrames):
     def _agree(
         self, x: Inputs, y: Any, sample_weight: npt.ArrayLike | None
     ) -> tuple[Inputs, npt.NDArray[Any], npt.NDArray[np.float64]]:
-        """Rows, labels and weights that stand for what several annotators say; `consensus_` keeps who said what."""
+        """Rows, labels and weights that stand for what several annotators say.
+
+        `consensus_` keeps who said what.
+        """
         self.consensus_ = consensus(read_answers(y, n_rows=len(x)))
         if self.method == "auto":  # it compares rows with each other, so each must be there once
             rows = np.arange(len(x))
@@ -220,8 +226,9 @@ class NoisyLabelClassifier(ClassifierMixin, TakesFrames):
     def label_issues_(self) -> pd.DataFrame:
         """The labels of the training rows, worst first, as a data frame.
 
-        Columns: row (counted from 0, as in `fit`), given_label, suggested_label, quality (the probability that the
-        given label is right), is_label_issue (worth a look), is_sure (at least 95 % of these are wrong).
+        Columns: row (counted from 0, as in `fit`), given_label, suggested_label, quality (the
+        probability that the given label is right), is_label_issue (worth a look), is_sure (at least
+        95 % of these are wrong).
         """
         check_is_fitted(self)
         if "quality" not in self.fitted_.extras:
@@ -281,7 +288,10 @@ class NoisyLabelClassifier(ClassifierMixin, TakesFrames):
         network: Callable[[tuple[int, ...], int], nn.Module] | None = None,
         device: str | torch.device = "auto",
     ) -> NoisyLabelClassifier:
-        """Read a model folder written by `save`; a network of your own is handed over as its factory."""
+        """Read a model folder written by `save`.
+
+        A network of your own is handed over as its factory.
+        """
         description = read_description(path)
         stored = description.get("estimator")
         if stored is None:

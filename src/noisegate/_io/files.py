@@ -20,12 +20,14 @@ from noisegate.errors import DamagedFileError, InputError, shown
 def atomic(path: Path) -> Iterator[BinaryIO]:
     """Open a temporary file beside `path`; rename it over `path` once everything is on disk.
 
-    If the block raises (a full disk, Ctrl-C) the temporary file is removed and `path` is as it was before.
+    If the block raises (a full disk, Ctrl-C) the temporary file is removed and `path` is as it was
+    before.
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.parent / f".{path.name}.{secrets.token_hex(6)}.part"
-    # os.open applies the umask. Reading it first would need os.umask, which changes it for all threads.
+    # os.open applies the umask. Reading it first would need os.umask, which changes it for all
+    # threads.
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
     try:
         with os.fdopen(descriptor, "wb") as file:

@@ -88,8 +88,8 @@ def check_room(n_bytes: int, path: str | Path, what: str = "its content") -> Non
 def reading(path: str | Path, remedy: str = "fetch it again") -> Iterator[None]:
     """Turn whatever a reader raises inside the block into `DamagedFileError` with the file's name.
 
-    A damaged file can make a parser raise almost anything: IndexError, zlib.error, RecursionError, MemoryError,
-    or the panic of a library written in Rust. noisegate's own errors pass unchanged.
+    A damaged file can make a parser raise almost anything: IndexError, zlib.error, RecursionError,
+    MemoryError, or the panic of a library written in Rust. noisegate's own errors pass unchanged.
 
     Parameters
     ----------

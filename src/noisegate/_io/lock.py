@@ -52,7 +52,10 @@ def locked(folder: Path, doing: str) -> Iterator[None]:
 
 
 def is_locked(folder: Path) -> bool:
-    """Whether somebody holds the lock of `folder`. A folder without a lock, or that may not be written, is free."""
+    """Whether somebody holds the lock of `folder`.
+
+    A folder without a lock, or that may not be written, is free.
+    """
     path = Path(folder) / _NAME
     if not path.exists():
         return False

@@ -11,7 +11,10 @@ from multiprocessing.process import BaseProcess
 
 @contextlib.contextmanager
 def no_interrupt() -> Iterator[None]:
-    """Start processes inside this block to make them ignore Ctrl-C. The parent decides when they stop."""
+    """Start processes inside this block to make them ignore Ctrl-C.
+
+    The parent decides when they stop.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -23,7 +26,10 @@ def no_interrupt() -> Iterator[None]:
 
 
 def how_it_ended(process: BaseProcess, advice: str = "") -> str:
-    """Describe how a process ended; `advice` is added if it was killed, perhaps for lack of memory."""
+    """Describe how a process ended.
+
+    `advice` is added if it was killed, perhaps for lack of memory.
+    """
     process.join(timeout=5)
     code = process.exitcode
     if code is None or code >= 0:

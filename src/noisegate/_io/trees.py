@@ -30,7 +30,8 @@ def save_tree(path: Path, tree: Tree) -> None:
 def _flatten(node: Tree, tensors: dict[str, Tensor]) -> Any:
     if isinstance(node, Tensor):
         name = str(len(tensors))
-        # A copy of its own: safetensors refuses tensors that share memory, and scalars need a layout.
+        # A copy of its own: safetensors refuses tensors that share memory, and scalars need a
+        # layout.
         tensors[name] = node.detach().cpu().clone().contiguous()
         return {"tensor": name}
     if isinstance(node, dict):

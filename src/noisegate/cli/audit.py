@@ -120,7 +120,10 @@ def describe(asked: Audit, data: Dataset) -> tuple[dict[str, Any], list[str] | N
 
 
 def file_names(folder: str, data: Dataset) -> list[str] | None:
-    """Names of the images of the training rows, relative to the folder; None where their order is not certain."""
+    """Names of the images of the training rows, relative to the folder.
+
+    None where their order is not certain.
+    """
     if data.reader is None:
         return None
     names = getattr(data.train.x, "names", None) or data.reader.names(folder)

@@ -93,7 +93,10 @@ def corrupt_data(
 
 
 def make_noise(name: str, settings: dict[str, Any]) -> Noise:
-    """The noise of a name with the settings given as options; lacking and superfluous ones are named."""
+    """The noise of a name with the settings given as options.
+
+    Lacking and superfluous ones are named.
+    """
     if name == "human":
         raise InputError(
             "human labels are read, not drawn: load the data set that brings them, e.g. cifar10n"

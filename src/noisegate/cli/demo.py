@@ -13,9 +13,13 @@ from noisegate.studies.study import slug
 
 
 def run(out: Path) -> None:
-    """Train what is not stored in `out` yet; print the table and what happened, and write the report."""
+    """Train what is not stored in `out` yet.
+
+    Print the table and what happened, and write the report.
+    """
     if out.exists() and not out.is_dir():
         raise InputError(f"--out names a folder, but {out} is a file")
     choice = Choice(columns=tuple(map(slug, STORY)), seeds=1)
-    # On the CPU wherever it runs: these networks are small, and the numbers should not depend on a GPU.
+    # On the CPU wherever it runs: these networks are small, and the numbers should not depend on a
+    # GPU.
     run_study("demo", choice, out, engine=build("local"), device="cpu")

@@ -37,7 +37,8 @@ def run(
 ) -> None:
     """Predict the rows of `data` and write them to `out`, or as CSV to standard output.
 
-    The columns `ids` of a table are carried through. What training did not have is counted in one line.
+    The columns `ids` of a table are carried through. What training did not have is counted in one
+    line.
     """
     if out is not None:
         check_out(out)

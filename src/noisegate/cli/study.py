@@ -119,7 +119,10 @@ def _say_plan(results: Results, engine: Engine, context: Context) -> None:
 def report(
     name: str | None, out: Path, *, scale: str = "paper", search: bool = False, to: Path | None = None
 ) -> None:
-    """Write the report of a study from stored results, or of all that were run; nothing is trained."""
+    """Write the report of a study from stored results, or of all that were run.
+
+    Nothing is trained.
+    """
     failed = total = 0
     store: Store | None = None
     for chosen in stored_reports(out, name, scale=scale, search=search, to=to):

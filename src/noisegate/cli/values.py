@@ -48,9 +48,12 @@ def key_values(items: Sequence[str] | None, flag: str) -> dict[str, Any]:
 
 
 def check_kinds(values: Mapping[str, Any], defaults: Mapping[str, Any], flag: str) -> None:
-    """Raise InputError for a value of another type than the default. Unknown names are checked elsewhere.
+    """Raise InputError for a value of another type than the default.
 
-    Where the default is a word, anything goes: noise_rate="estimate" may be a number, and who takes it checks it.
+    Unknown names are checked elsewhere.
+
+    Where the default is a word, anything goes: noise_rate="estimate" may be a number, and who takes
+    it checks it.
     """
     for name, value in values.items():
         default = defaults.get(name)

@@ -69,8 +69,8 @@ def load(
     Parameters
     ----------
     name_or_path : str, path, Dataset, (x, y), data frame or torch Dataset
-        A name in `DATASETS`; else a .csv, .tsv, .parquet or .npz file or a folder of images; else arrays, a
-        table or a torch Dataset, as they are.
+        A name in `DATASETS`; else a .csv, .tsv, .parquet or .npz file or a folder of images; else
+        arrays, a table or a torch Dataset, as they are.
     root : path, optional
         Where named data lie; default $NOISEGATE_DATA, or noisegate's folder in the user's cache.
     seed : int

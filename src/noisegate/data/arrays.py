@@ -145,8 +145,8 @@ def from_arrays(
     clean : array (N,), optional
         Clean labels, where they are known.
     classes : sequence of str, optional
-        Names of all classes in order, where some have no example or names are wanted for numbers; `y` then
-        holds 0..K-1, or these names.
+        Names of all classes in order, where some have no example or names are wanted for numbers;
+        `y` then holds 0..K-1, or these names.
     """
     observed = label_array(y, "y")
     if classes is None:
@@ -190,7 +190,10 @@ def images_first(x: Any) -> npt.NDArray[Any]:
 
 
 def read_npz(path: str | os.PathLike[str]) -> dict[str, npt.NDArray[Any]]:
-    """Read all arrays of an .npz file. Arrays of Python objects, which need pickle, raise InputError."""
+    """Read all arrays of an .npz file.
+
+    Arrays of Python objects, which need pickle, raise InputError.
+    """
     path = Path(path)
     regular_size(path, "an .npz file")
     with reading(path, "it may be cut off"):
@@ -224,7 +227,10 @@ def _pick(arrays: Mapping[str, Any], names: Sequence[str], path: Any) -> Any:
 
 
 def load_npz(path: str | os.PathLike[str]) -> Dataset:
-    """An .npz table: arrays x (X, data, images) and y (labels); optional x_test, y_test, clean, classes."""
+    """An .npz table: arrays x (X, data, images) and y (labels).
+
+    Optional x_test, y_test, clean, classes.
+    """
     arrays = read_npz(path)
     classes = arrays.get("classes")
     return from_arrays(

@@ -39,8 +39,8 @@ def fetch(
 ) -> Path:
     """Download a dataset into the data root and return its folder.
 
-    Files that are there with the published checksum are not fetched again; nothing half-written is resumed,
-    and a damaged download leaves nothing behind.
+    Files that are there with the published checksum are not fetched again; nothing half-written is
+    resumed, and a damaged download leaves nothing behind.
 
     Parameters
     ----------
@@ -104,7 +104,10 @@ class _Checked:
 
 
 class _Total:
-    """Receives the download's size from pooch, which sets `total` on a progress bar; shows nothing."""
+    """Receives the download's size from pooch, which sets `total` on a progress bar.
+
+    Shows nothing.
+    """
 
     total = 0
 
@@ -134,7 +137,10 @@ class _Job:
         return {self.folder.parent / member: md5 for member, md5 in self.remote.members.items()}
 
     def needed(self, replace: bool) -> bool:
-        """Whether a file is missing. A file with another checksum raises an error or is replaced."""
+        """Whether a file is missing.
+
+        A file with another checksum raises an error or is replaced.
+        """
         lacking = False
         for path, expected in self.finals.items():
             if not path.exists():
@@ -179,7 +185,10 @@ class _Job:
         )
 
     def by_hand(self) -> str:
-        """Instructions if nothing can be downloaded: the files of the dataset, and where to put them."""
+        """Instructions if nothing can be downloaded.
+
+        The files of the dataset, and where to put them.
+        """
         remotes = self.entry.source.remotes if self.entry.source else (self.remote,)
         names = ", ".join(remote.name for remote in remotes if not remote.optional)
         if self.remote.members is None:
@@ -200,7 +209,8 @@ class _Job:
 
     def _receive(self, url: str, writer: _Checked, total: _Total) -> None:
         pooch, requests = _pooch()
-        # pooch leaves the connection open if writing fails or the server refuses: keep it, to close it.
+        # pooch leaves the connection open if writing fails or the server refuses: keep it, to close
+        # it.
         with contextlib.ExitStack() as answers:
 
             def close_later(answer: Any, **ignored: Any) -> None:
@@ -308,7 +318,10 @@ class Status:
 
 
 def status(root: str | os.PathLike[str] | None = None) -> list[Status]:
-    """List the named datasets, and where they are or how to get them. Nothing is read or downloaded."""
+    """List the named datasets, and where they are or how to get them.
+
+    Nothing is read or downloaded.
+    """
     return [_status(entry, root_folder(root)) for _, entry in sorted(DATASETS.items())]
 
 

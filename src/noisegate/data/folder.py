@@ -118,19 +118,24 @@ def load_image_folder(
     follow_links: bool = False,
     name: str | None = None,
 ) -> Dataset:
-    """Images in one sub-folder a class; the class is the sub-folder's name, deeper folders do not matter.
+    """Images in one sub-folder a class.
 
-    With folders train, val and test, val holds the validation rows. With train and val only, or where the
-    class folders are ImageNet's (n01440764, ...), val holds the test rows: so ImageNet's val is used.
+    The class is the sub-folder's name, deeper folders do not matter.
+
+    With folders train, val and test, val holds the validation rows. With train and val only, or
+    where the class folders are ImageNet's (n01440764, ...), val holds the test rows: so ImageNet's
+    val is used.
 
     Parameters
     ----------
     size : int, optional
-        Side of the square images. Default: the longest side of some of them if that is at most 64, else 224.
+        Side of the square images. Default: the longest side of some of them if that is at most 64,
+        else 224.
     channels : {1, 3}, optional
         Default: 1 if the images are grey, else 3.
     resident : bool or "auto"
-        Hold the pixels in memory; "auto": if they take at most 1 GiB. Otherwise only the paths are held.
+        Hold the pixels in memory; "auto": if they take at most 1 GiB. Otherwise only the paths are
+        held.
     follow_links : bool
         Allow links that lead out of the folder.
     """
@@ -167,7 +172,10 @@ def _subfolders(folder: Path) -> list[str]:
 
 
 def _split_folders(folder: Path) -> dict[str, str]:
-    """Which sub-folder holds which rows; {"train": ""} where the class folders lie in the folder itself."""
+    """Which sub-folder holds which rows.
+
+    {"train": ""} where the class folders lie in the folder itself.
+    """
     found = {_SPLIT_NAMES[sub.lower()]: sub for sub in _subfolders(folder) if sub.lower() in _SPLIT_NAMES}
     others = [sub for sub in _subfolders(folder) if sub.lower() not in _SPLIT_NAMES]
     if "train" not in found or (len(found) == 1 and others) or not _subfolders(folder / found["train"]):
@@ -358,14 +366,14 @@ def load_clothing1m(
 ) -> Dataset:
     """Clothing1M: images/ and key lists that name its noisy training, clean validation and clean test rows.
 
-    The dataset's own validation labels are clean, unlike the training labels: whoever selects a model on them
-    uses clean labels, and `info["validation_labels"]` says so.
+    The dataset's own validation labels are clean, unlike the training labels: whoever selects a
+    model on them uses clean labels, and `info["validation_labels"]` says so.
 
     Parameters
     ----------
     noisy_only : bool
-        True: train on the noisy labels alone. False: add the rows of clean_train_key_list.txt with their
-        clean labels.
+        True: train on the noisy labels alone. False: add the rows of clean_train_key_list.txt with
+        their clean labels.
     size, channels, resident, follow_links
         As for any image folder.
 

@@ -37,7 +37,8 @@ class ImageFiles:
     paths : sequence of str
         Relative to `folder` where that is given.
     size : int
-        The shorter side is scaled to `size`, then the middle is cut out: (channels, size, size), uint8.
+        The shorter side is scaled to `size`, then the middle is cut out: (channels, size, size),
+        uint8.
     channels : {1, 3}
         Grey or RGB.
     folder : path, optional
@@ -148,7 +149,8 @@ def decode(path: str | os.PathLike[str], size: int, channels: int) -> npt.NDArra
     regular_size(path, "an image")
     try:
         with Image.open(path) as image:
-            # A JPEG can be decoded at a half, a quarter or an eighth; twice the size leaves room to smooth.
+            # A JPEG can be decoded at a half, a quarter or an eighth; twice the size leaves room to
+            # smooth.
             image.draft("L" if channels == 1 else "RGB", (2 * size, 2 * size))
             pixels = np.asarray(_square(converted(image, channels), size))
     except Exception as error:  # a damaged image can make a decoder raise almost anything
@@ -176,7 +178,8 @@ def _square(image: Image, size: int) -> Image:
         return image
     short = min(width, height)
     left, top = (width - short) / 2, (height - short) / 2
-    # Scaling the middle square alone equals scaling all and cutting, without the large image in between.
+    # Scaling the middle square alone equals scaling all and cutting, without the large image in
+    # between.
     box = (left, top, left + short, top + short)
     return image.resize((size, size), images.Resampling.BILINEAR, box=box)
 
@@ -184,8 +187,8 @@ def _square(image: Image, size: int) -> Image:
 def probe(files: ImageFiles, count: int = 32) -> tuple[int, int]:
     """Choose a size and a number of channels from a few of the images.
 
-    Small images (no side above 64) are as large as the longest side seen; anything else becomes 224. All grey: one
-    channel.
+    Small images (no side above 64) are as large as the longest side seen; anything else becomes
+    224. All grey: one channel.
     """
     from PIL import Image
 
@@ -242,7 +245,10 @@ def _inside(path: str, real_folder: str) -> bool:
 
 @dataclass(frozen=True)
 class ImageReader:
-    """Reads images without labels: a folder of them and its sub-folders, one file, or an array of pixels."""
+    """Reads images without labels.
+
+    A folder of them and its sub-folders, one file, or an array of pixels.
+    """
 
     size: int
     channels: int = 3

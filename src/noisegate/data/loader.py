@@ -35,7 +35,8 @@ class Rows:
     weight : float array (N,), optional
     device : torch.device
     resident : bool, optional
-        Hold all inputs on the device; by default arrays do where they take at most half of its free memory.
+        Hold all inputs on the device; by default arrays do where they take at most half of its free
+        memory.
 
     Attributes
     ----------
@@ -81,11 +82,17 @@ class Rows:
         return tuple(self.source.shape[1:] if isinstance(self.source, np.ndarray) else self.source.shape)
 
     def gather(self, index: Tensor) -> Tensor:
-        """Gather the inputs of the rows `index` on the device. Capture-safe; for resident rows only."""
+        """Gather the inputs of the rows `index` on the device.
+
+        Capture-safe; for resident rows only.
+        """
         return self._x[index]
 
     def batches(self, order: Tensor, batch_size: int) -> Iterator[tuple[Tensor, Tensor | None]]:
-        """Cut `order` into batches: (index, x), where x is None for resident rows: the step gathers it."""
+        """Cut `order` into batches: (index, x), where x is None for resident rows.
+
+        The step gathers it.
+        """
         # One copy of all indices from pinned memory: copies from pageable memory would block.
         sent = order.pin_memory() if self.device.type == "cuda" and not order.is_cuda else order
         indices = sent.to(self.device, non_blocking=True).split(batch_size)
@@ -98,7 +105,8 @@ class Rows:
     def stream(self, indices: Sequence[Tensor]) -> Iterator[Tensor]:
         """The inputs of batch after batch on the host, in pinned memory where the device is a GPU.
 
-        Threads read a few batches ahead, in order; but the caller's thread reads inputs that are random (`fetch`).
+        Threads read a few batches ahead, in order; but the caller's thread reads inputs that are
+        random (`fetch`).
         """
         if getattr(self.source, "random", False):
             yield from map(self.read, indices)
@@ -133,7 +141,10 @@ class Rows:
 
 @contextlib.contextmanager
 def seeded(seed: int) -> Iterator[None]:
-    """Set the process's random states of `random`, numpy and torch (on the host); put them back afterwards."""
+    """Set the process's random states of `random`, numpy and torch (on the host).
+
+    Put them back afterwards.
+    """
     with TURN:
         # The old interface of numpy is the one with a state of the process.
         states = random.getstate(), np.random.get_state(), torch.get_rng_state()  # noqa: NPY002
@@ -151,10 +162,11 @@ def seeded(seed: int) -> Iterator[None]:
 def fetch(x: Inputs, rows: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
     """Some rows of inputs `(len(rows), *shape)`.
 
-    Inputs that say they are random (a torch Dataset with random transforms) are read with the global random states
-    of `random`, numpy and torch set by the rows, and put back afterwards. An epoch's order is drawn from the seed
-    of the run, so a batch is the same in every run with that seed, resumed or not, and what the run draws itself is
-    not disturbed. The states belong to all threads: call it from the one that trains.
+    Inputs that say they are random (a torch Dataset with random transforms) are read with the
+    global random states of `random`, numpy and torch set by the rows, and put back afterwards. An
+    epoch's order is drawn from the seed of the run, so a batch is the same in every run with that
+    seed, resumed or not, and what the run draws itself is not disturbed. The states belong to all
+    threads: call it from the one that trains.
     """
     if isinstance(x, np.ndarray):
         return x[rows]

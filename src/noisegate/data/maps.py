@@ -163,7 +163,8 @@ def map_dataset(
 ) -> Dataset:
     """A dataset of pairs of image and mask files, "train" and, where there are any, "val" and "test".
 
-    Masks are read and checked first, and held as one byte a pixel; images are held too if they take at most 1 GiB.
+    Masks are read and checked first, and held as one byte a pixel; images are held too if they take
+    at most 1 GiB.
 
     Parameters
     ----------
@@ -227,7 +228,8 @@ def load_map_folder(
     values : mapping of number to class, optional
         What the masks hold; by default classes by number.
     void : sequence of int, optional
-        Numbers that mark pixels without a label; by default 255, where it is not one of the classes.
+        Numbers that mark pixels without a label; by default 255, where it is not one of the
+        classes.
     palette : "voc", sequence of colours, optional
         The colours of the classes, for masks that are colour images.
     channels : {1, 3}

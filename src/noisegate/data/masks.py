@@ -53,7 +53,8 @@ class Coding:
     void : tuple of int
         Numbers of an index mask that mark pixels without a label.
     palette : tuple of colours, optional
-        The colour of each class: masks may then be colour images, and predicted masks get these colours.
+        The colour of each class: masks may then be colour images, and predicted masks get these
+        colours.
     void_colour : colour, optional
 
     Examples
@@ -160,7 +161,10 @@ class Coding:
         return np.array(given, np.uint8)
 
     def encode(self, labels: npt.NDArray[Any]) -> npt.NDArray[np.uint16]:
-        """Classes (h, w) as the numbers that index masks hold; pixels without a label get the first void value."""
+        """Classes (h, w) as the numbers that index masks hold.
+
+        Pixels without a label get the first void value.
+        """
         numbers = np.arange(len(self.classes))
         for number, label in (self.values or {}).items():
             numbers[label] = number
@@ -258,7 +262,9 @@ def read_masks(
 
 
 def paired(images: Mapping[str, str], masks: Mapping[str, str], what: str) -> Iterator[tuple[str, str]]:
-    """Paths of images and their masks by their common key, in order; files without a partner are named.
+    """Paths of images and their masks by their common key, in order.
+
+    Files without a partner are named.
 
     >>> list(paired({"a": "images/a.jpg"}, {"a": "masks/a.png"}, "train"))
     [('images/a.jpg', 'masks/a.png')]

@@ -1,9 +1,9 @@
 """Arrays of numbers in MATLAB 5 files, read so that damage is an error and nothing worse.
 
 A file is a header of 128 bytes and a list of elements: a tag (type, number of bytes) and the bytes,
-padded to eight. An array of numbers is an element of elements: flags, dimensions, name, values; most
-writers compress it as a whole. Everything is checked against what the file holds before memory is
-taken for it.
+padded to eight. An array of numbers is an element of elements: flags, dimensions, name, values;
+most writers compress it as a whole. Everything is checked against what the file holds before memory
+is taken for it.
 
 References
 ----------
@@ -130,7 +130,10 @@ def _decompressed(body: memoryview, order: str, path: Path) -> tuple[int, memory
 def _numeric(
     body: memoryview, order: str, names: Collection[str], path: Path
 ) -> tuple[str, npt.NDArray[Any]] | None:
-    """The name and the values of an array of real numbers; None for one that is not wanted or of another kind."""
+    """The name and the values of an array of real numbers.
+
+    None for one that is not wanted or of another kind.
+    """
     parts = _elements(body, order)
     flags = _values(*next(parts), order)
     shape = tuple(int(n) for n in _values(*next(parts), order))

@@ -22,7 +22,8 @@ from noisegate._io.foreign import check_room, reading, regular_size
 from noisegate.errors import shown
 
 _TORCH_MAGIC = 0x1950A86A20F9469CFC6C
-#: Instructions that a file may have. CIFAR-100's training set has the most of those we read: about 200,000.
+#: Instructions that a file may have. CIFAR-100's training set has the most of those we read: about
+#: 200,000.
 MOST_INSTRUCTIONS = 500_000
 #: Arrays are copied out of the file once, or twice where their bytes were written as text.
 MOST_COPIES = 4
@@ -317,7 +318,10 @@ def read_pickle(path: str | Path) -> dict[str, Any]:
 
 
 def read_torch_file(path: str | Path) -> dict[str, Any]:
-    """Read a dict of numpy arrays that `torch.save` wrote, in its zip format or the older one; no tensors."""
+    """Read a dict of numpy arrays that `torch.save` wrote, in its zip format or the older one.
+
+    No tensors.
+    """
     return _read(Path(path), _torch_object)
 
 

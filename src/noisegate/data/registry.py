@@ -30,7 +30,8 @@ class Remote:
     urls : tuple of str
         Folders on the net, tried in order.
     members : mapping or None
-        For a tar archive: the files it must yield, relative to the folder it is unpacked in, with their MD5.
+        For a tar archive: the files it must yield, relative to the folder it is unpacked in, with
+        their MD5.
     optional : bool
         Fetched only on request.
     """
@@ -146,7 +147,8 @@ def _letters_and_digits(name: str) -> str:
 def candidates(source: Source, root: Path) -> Iterator[Path]:
     """Folders that may hold the files, in the order of the search.
 
-    The root itself counts when it bears the name a place begins with: two datasets may share file names.
+    The root itself counts when it bears the name a place begins with: two datasets may share file
+    names.
     """
     for place in source.places:
         yield root / place

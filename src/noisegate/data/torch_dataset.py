@@ -18,7 +18,8 @@ from noisegate.errors import InputError
 class TorchInputs:
     """Inputs of a torch Dataset, read on demand (a `LazyInputs`).
 
-    uint8 stays uint8, other numbers become float32; PIL images become (C, H, W), grey ones (1, H, W).
+    uint8 stays uint8, other numbers become float32; PIL images become (C, H, W), grey ones (1, H,
+    W).
     """
 
     def __init__(self, dataset: Any, rows: npt.NDArray[np.int64] | None = None) -> None:
@@ -160,8 +161,9 @@ def from_torch(
 ) -> Dataset:
     """A dataset of a map-style torch Dataset that yields (input, label) pairs.
 
-    Labels are read once: from `.targets` or `.labels` where there are any, otherwise by going through it.
-    Inputs are read when they are needed; those of a TensorDataset are in memory already.
+    Labels are read once: from `.targets` or `.labels` where there are any, otherwise by going
+    through it. Inputs are read when they are needed; those of a TensorDataset are in memory
+    already.
 
     Parameters
     ----------

@@ -44,7 +44,8 @@ class CleanEvidence:
     the clean validation labels are known.
 
     Of maps of labels the numbers are over pixels that have one; there are also `test_mean_iou`,
-    `test_boundary_accuracy`, `test_interior_accuracy` and `test_iou_0` and so on, -1 where a class never occurs.
+    `test_boundary_accuracy`, `test_interior_accuracy` and `test_iou_0` and so on, -1 where a class
+    never occurs.
     """
 
     def __init__(

@@ -68,8 +68,9 @@ def _total(values: Tensor, where: Tensor) -> Tensor:
 def map_summary(scores: Tensor, n_classes: int) -> dict[str, Tensor]:
     """The metrics of all maps as 0-d tensors on the device, from `map_scores`; see `summary`.
 
-    accuracy, log_likelihood, ece, brier: over pixels with a label. mean_iou: of one confusion matrix over all
-    pixels of all maps. boundary_accuracy and interior_accuracy: near to another class, and not.
+    accuracy, log_likelihood, ece, brier: over pixels with a label. mean_iou: of one confusion
+    matrix over all pixels of all maps. boundary_accuracy and interior_accuracy: near to another
+    class, and not.
     """
     total = scores.sum(0)
     pixels, right, log_likelihood, squares, edge, edge_right = total[: len(_COUNTS)]
@@ -92,7 +93,9 @@ def confusion(scores: Tensor, n_classes: int) -> Tensor:
 
 
 def class_iou(table: Any) -> Tensor:
-    """Intersection over union of every class (K,), from a confusion matrix; NaN where a class never occurs.
+    """Intersection over union of every class (K,), from a confusion matrix.
+
+    NaN where a class never occurs.
 
     Intersection are the pixels of the class that are predicted as it, union those that are either.
 
@@ -106,7 +109,9 @@ def class_iou(table: Any) -> Tensor:
 
 
 def mean_iou(table: Any) -> Tensor:
-    """Mean intersection over union of the classes that occur, as label or as prediction; void is not in the table.
+    """Mean intersection over union of the classes that occur, as label or as prediction.
+
+    Void is not in the table.
 
     >>> mean_iou(torch.tensor([[3, 1, 0], [0, 4, 0], [0, 0, 0]]))
     tensor(0.7750, dtype=torch.float64)
@@ -115,7 +120,9 @@ def mean_iou(table: Any) -> Tensor:
 
 
 def boundaries(labels: Tensor, width: int = BOUNDARY) -> Tensor:
-    """Which pixels have one of another class within `width` rows and columns, `(B, H, W)`; void is no class.
+    """Which pixels have one of another class within `width` rows and columns, `(B, H, W)`.
+
+    Void is no class.
 
     >>> boundaries(torch.tensor([[[0, 0, 0, 0, 1, 1, 1]]]), 1).int()
     tensor([[[0, 0, 0, 1, 1, 0, 0]]], dtype=torch.int32)

@@ -30,8 +30,8 @@ def accuracy(probs: Any, y: Any) -> float:
 def log_likelihood(probs: Any, y: Any) -> float:
     """Mean of log p_y over the rows; larger is better.
 
-    Probabilities are clipped at the smallest positive normal number of their type (1.2e-38 for float32), so
-    that the result is finite.
+    Probabilities are clipped at the smallest positive normal number of their type (1.2e-38 for
+    float32), so that the result is finite.
 
     >>> round(log_likelihood(torch.tensor([[0.5, 0.5], [0.25, 0.75]]), torch.tensor([0, 0])), 4)
     -1.0397
@@ -42,8 +42,9 @@ def log_likelihood(probs: Any, y: Any) -> float:
 def ece(probs: Any, y: Any, n_bins: int = 15) -> float:
     """Expected calibration error: sum over bins of |accuracy - mean confidence|, weighted by the bin's share.
 
-    Confidence is the largest probability of a row. The bins are of equal width; as in torchmetrics a bin
-    contains its lower edge, not its upper one, and a confidence of exactly 1 is a bin of its own.
+    Confidence is the largest probability of a row. The bins are of equal width; as in torchmetrics
+    a bin contains its lower edge, not its upper one, and a confidence of exactly 1 is a bin of its
+    own.
 
     References
     ----------
@@ -59,10 +60,12 @@ def ece(probs: Any, y: Any, n_bins: int = 15) -> float:
 
 
 def brier(probs: Any, y: Any) -> float:
-    """Brier score: the mean over rows of sum_k (p_k - 1[y = k])^2; smaller is better, 2 is the worst.
+    """Brier score: the mean over rows of sum_k (p_k - 1[y = k])^2.
 
-    This is Brier's own convention for any number of classes. For two classes it is twice the score that
-    counts only the positive class.
+    Smaller is better, 2 is the worst.
+
+    This is Brier's own convention for any number of classes. For two classes it is twice the score
+    that counts only the positive class.
 
     >>> round(brier(torch.tensor([[0.8, 0.2]]), torch.tensor([0])), 4)
     0.08
@@ -126,7 +129,8 @@ def _squares(p: Tensor, labels: Tensor) -> Tensor:
 def _confidence(p: Tensor, labels: Tensor, n_bins: int) -> tuple[Tensor, Tensor]:
     """The bin of each row's confidence, int64, and how much its outcome exceeds that."""
     confidence, guess = p.max(dim=1)
-    # Edges in the type of the probabilities: a confidence of 0.7 in float32 is on the float32 edge 0.7.
+    # Edges in the type of the probabilities: a confidence of 0.7 in float32 is on the float32 edge
+    # 0.7.
     edges = torch.linspace(0, 1, n_bins + 1, dtype=p.dtype, device=p.device)
     bins = torch.bucketize(confidence, edges, right=True).clamp(1, n_bins + 1) - 1
     return bins, (guess == labels).double() - confidence.double()

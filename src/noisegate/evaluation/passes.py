@@ -53,7 +53,8 @@ def predict(
 class Pass:
     """One look of a network at all rows: what `read` makes of the outputs, `(N, columns)`.
 
-    Batches are of one size, the last one filled up with its last row. `batch` is capture-safe for resident rows.
+    Batches are of one size, the last one filled up with its last row. `batch` is capture-safe for
+    resident rows.
 
     Parameters
     ----------
@@ -131,8 +132,8 @@ class Passes:
     ----------
     network, objective
     mode : {"run", "once", "stored"}
-        What asking does: it runs the pass; it runs a single batch, to see that it works; it hands out what the last
-        run has left.
+        What asking does: it runs the pass; it runs a single batch, to see that it works; it hands
+        out what the last run has left.
     """
 
     def __init__(self, network: nn.Module, objective: Any, mode: str = "run") -> None:
@@ -165,7 +166,9 @@ class Passes:
 
 
 def read_given(y: Tensor) -> Read:
-    """Columns: is the clean-class prediction the given label; the log-likelihood of the given label.
+    """Columns: is the clean-class prediction the given label.
+
+    The log-likelihood of the given label.
 
     Of maps the columns are those of `map_scores`.
     """

@@ -61,16 +61,16 @@ def build_objective(
 class Method(ABC):
     """How a noisy dataset becomes a classifier.
 
-    A subclass is a dataclass whose fields are its parameters, and defines `phases`. One without parameters may be a
-    plain class.
+    A subclass is a dataclass whose fields are its parameters, and defines `phases`. One without
+    parameters may be a plain class.
 
     Attributes
     ----------
     needs_validation : bool
         Whether it uses noisy validation rows whatever the recipe says.
     one_network : bool
-        Whether all it trains is one network on one objective. Of runs that differ in the method alone, one of
-        the others says how much memory they take.
+        Whether all it trains is one network on one objective. Of runs that differ in the method
+        alone, one of the others says how much memory they take.
     """
 
     needs_validation: ClassVar[bool] = False
@@ -88,8 +88,8 @@ class Method(ABC):
     def phases(self, job: Job) -> Phases:
         """Yield phases, get their histories, return the `Fitted` that predicts.
 
-        Code between phases must be deterministic given the modules and the seeded random state: a resumed run
-        replays it.
+        Code between phases must be deterministic given the modules and the seeded random state: a
+        resumed run replays it.
         """
 
     def validate(self, n_classes: int = 10) -> None:  # noqa: B027
@@ -157,8 +157,8 @@ class Method(ABC):
 def later(default: Any) -> Any:
     """A parameter that was added to a method after results of it were stored.
 
-    At its default, which must mean what the method did before, it is no part of the settings: so the names of
-    stored runs stay what they are.
+    At its default, which must mean what the method did before, it is no part of the settings: so
+    the names of stored runs stay what they are.
 
     >>> @dataclass
     ... class Softer(Method):

@@ -32,7 +32,8 @@ from noisegate.objectives import CrossEntropy, Objective, total_weight, weighted
 from noisegate.training.job import Job
 from noisegate.training.phase import Batch, Phase, PhaseModule, Phases, Update
 
-#: The weights of reconstruction, label, prior and KL: of appendix B; equation 6 has none; the code's KL has no 1/2.
+#: The weights of reconstruction, label, prior and KL: of appendix B; equation 6 has none; the
+#: code's KL has no 1/2.
 WEIGHTS = {"paper": (0.1, 0.1, 1e-5, 0.01), "elbo": (1.0, 1.0, 1.0, 1.0), "code": (0.1, 0.1, 1e-5, 0.02)}
 # The transition matrix that is reported is a mean over at most this many training rows.
 SUMMARY_ROWS = 10_000
@@ -41,7 +42,8 @@ SUMMARY_ROWS = 10_000
 class LabelledPosterior(Objective):
     """q(y|y~, x) for every observed label and q(y~|x), from one output vector of K^2 + K numbers.
 
-    Footnote 2 of the CausalNL paper: the classifier is their product summed over the observed label,
+    Footnote 2 of the CausalNL paper: the classifier is their product summed over the observed
+    label,
 
         q(y|x) = sum_i q(y|y~ = i, x) q(y~ = i|x).
 
@@ -188,7 +190,10 @@ class Branches(PhaseModule):
         return total
 
     def negative_bound(self, branch: Branch, batch: Batch, outputs: Tensor) -> Tensor:
-        """The weighted sum of a branch's terms for every row, `(B,)`; in "elbo" per number of the input."""
+        """The weighted sum of a branch's terms for every row, `(B,)`.
+
+        In "elbo" per number of the input.
+        """
         open_ = (batch.epoch >= self.warmup).to(batch.weight.dtype)
         log_q = branch.posterior(outputs, batch.y)
         log_q = open_ * log_q + (1 - open_) * log_q.detach()
@@ -217,8 +222,9 @@ def summarise(branch: Branch, job: Job) -> dict[str, Any]:
     -------
     dict
         transition, tensor (K, K): sum_x q(y|x) p(y~|y, x), rows normalised; kl, the mean over x of
-        E_q KL(q(z|y, x) || p(z)) in nats, 0 where z has collapsed; reconstruction_error, the mean of |x - x^| at
-        the most probable y and the mean of z; and for "elbo" bound, the mean lower bound of log p(x, y~).
+        E_q KL(q(z|y, x) || p(z)) in nats, 0 where z has collapsed; reconstruction_error, the mean
+        of |x - x^| at the most probable y and the mean of z; and for "elbo" bound, the mean lower
+        bound of log p(x, y~).
     """
     k = branch.n_classes
     places = np.unique(np.linspace(0, len(job.train) - 1, SUMMARY_ROWS).astype(np.int64))
@@ -252,42 +258,48 @@ def summarise(branch: Branch, job: Job) -> dict[str, Any]:
 )
 @dataclass
 class CausalNL(Method):
-    """CausalNL: the clean label and a latent z cause the input; input and clean label cause the observed label.
+    """CausalNL: the clean label and a latent z cause the input.
 
-    Two branches, each with four networks: q(y|x), the network of the run; q(z|y, x); p(x|y, z); p(y~|y, x);
-    p(y) is uniform and p(z) standard normal. Per branch the loss is
+    Input and clean label cause the observed label.
 
-        w_0 rec(x, x^) + w_1 CE(y~, p(y~|y, .)) + w_2 sum_y q log q + w_3 KL(q(z|y, x) || p(z))
-        + cross-entropy of q(y|x) on the labels that the other branch's q(y|x) finds easy (co-teaching).
+    Two branches, each with four networks: q(y|x), the network of the run; q(z|y, x); p(x|y, z);
+    p(y~|y, x); p(y) is uniform and p(z) standard normal. Per branch the loss is
 
-    Which x^, y and z that is depends on the variant. "paper" is appendix B and Algorithm 1 with their slips
-    mended (the sign of the KL; co-teaching updates q(y|x), not q(z|y, x)): y a one-hot draw, straight-through; z
-    by its mean and deviation; rec the mean of |x - x^|; the noisy-label decoder sees the RECONSTRUCTION x^. The
-    KL is summed over z against a mean over pixels: z may collapse on images (`extras["kl"]` tells).
-    "elbo" is equation 6 itself: an exact sum over y, the noisy-label decoder sees x, rec = -log p(x|y, z) with a
-    Laplace density, all terms in nats. Their sum, divided by the number d of numbers in an input, enters the loss:
-    a true lower bound of log p(x, y~). It costs K passes through the small networks.
-    "code" has the losses of the code that the authors published: uniform [0, 1] noise in place of normal noise for
-    z, a Gumbel-softmax y, squared errors, a prior term (w_2) without a gradient, a KL without its 1/2 and summed
-    over the batch, co-teaching whose mean is divided by the number of labels once more and which drops its full
-    share an epoch sooner. With batches of 128 the KL weighs 256 times as much as in "paper", co-teaching a 64th
-    where half of the labels are kept. The small networks are those of "paper" (group norm; batch norm in the code).
+        w_0 rec(x, x^) + w_1 CE(y~, p(y~|y, .)) + w_2 sum_y q log q + w_3 KL(q(z|y, x) || p(z)) +
+        cross-entropy of q(y|x) on the labels that the other branch's q(y|x) finds easy
+        (co-teaching).
 
-    x is what p(x|y, z) gives a density of: pixels in [0, 1] for uint8 images, standardised numbers otherwise.
-    Images of any size work; what the strides do not divide (16 for four layers) is padded and cut inside.
+    Which x^, y and z that is depends on the variant. "paper" is appendix B and Algorithm 1 with
+    their slips mended (the sign of the KL; co-teaching updates q(y|x), not q(z|y, x)): y a one-hot
+    draw, straight-through; z by its mean and deviation; rec the mean of |x - x^|; the noisy-label
+    decoder sees the RECONSTRUCTION x^. The KL is summed over z against a mean over pixels: z may
+    collapse on images (`extras["kl"]` tells). "elbo" is equation 6 itself: an exact sum over y, the
+    noisy-label decoder sees x, rec = -log p(x|y, z) with a Laplace density, all terms in nats.
+    Their sum, divided by the number d of numbers in an input, enters the loss: a true lower bound
+    of log p(x, y~). It costs K passes through the small networks. "code" has the losses of the code
+    that the authors published: uniform [0, 1] noise in place of normal noise for z, a
+    Gumbel-softmax y, squared errors, a prior term (w_2) without a gradient, a KL without its 1/2
+    and summed over the batch, co-teaching whose mean is divided by the number of labels once more
+    and which drops its full share an epoch sooner. With batches of 128 the KL weighs 256 times as
+    much as in "paper", co-teaching a 64th where half of the labels are kept. The small networks are
+    those of "paper" (group norm; batch norm in the code).
+
+    x is what p(x|y, z) gives a density of: pixels in [0, 1] for uint8 images, standardised numbers
+    otherwise. Images of any size work; what the strides do not divide (16 for four layers) is
+    padded and cut inside.
 
     Parameters
     ----------
     variant : {"paper", "elbo", "code"}
     z_dim : int, optional
-        Length of z; by default 25 for images, and half the length of vectors, between 1 and 25. The paper has 100
-        for Clothing1M and 1 for moons.
+        Length of z; by default 25 for images, and half the length of vectors, between 1 and 25. The
+        paper has 100 for Clothing1M and 1 for moons.
     widths : sequence of int, optional
-        Feature maps of the convolutions, (32, 64, 128, 256) by default; add 512 for Clothing1M. Hidden units for
-        vectors, (64, 64).
+        Feature maps of the convolutions, (32, 64, 128, 256) by default; add 512 for Clothing1M.
+        Hidden units for vectors, (64, 64).
     reconstruction_weight, label_weight, prior_weight, kl_weight : float, optional
-        w_0 to w_3, not negative; by default 0.1, 0.1, 1e-5 and 0.01, but 1 each in "elbo", and 0.02 for the last
-        in "code".
+        w_0 to w_3, not negative; by default 0.1, 0.1, 1e-5 and 0.01, but 1 each in "elbo", and 0.02
+        for the last in "code".
     scale : float, optional
         "elbo" only: the scale of the Laplace density; None learns it, starting at 0.5 for
         standardised numbers and at 0.1 for pixels.
@@ -300,15 +312,16 @@ class CausalNL(Method):
     folds : int
         Folds of the cross-validation behind "estimate".
     warmup_epochs : int, optional
-        Epochs in which the other networks learn what q(y|x) gives them but do not move it; by default none, but
-        `gradual` in "elbo": decoders that have learnt nothing yet lead q(y|x) to any split of the inputs.
+        Epochs in which the other networks learn what q(y|x) gives them but do not move it; by
+        default none, but `gradual` in "elbo": decoders that have learnt nothing yet lead q(y|x) to
+        any split of the inputs.
     label_posterior : bool
-        Footnote 2: the posterior is q(y|y~, x), and the classifier sum_i q(y|y~ = i, x) q(y~ = i|x), where
-        q(y~|x) learns the observed labels. One network with K^2 + K outputs gives both.
+        Footnote 2: the posterior is q(y|y~, x), and the classifier sum_i q(y|y~ = i, x) q(y~ =
+        i|x), where q(y~|x) learns the observed labels. One network with K^2 + K outputs gives both.
     updates : {"one", "two"}
-        "one" follows the sum of all losses. "two" is Algorithm 1 as printed: first an update of the two q(y|x) on
-        co-teaching (line 5), then one of all networks on the terms (line 8), each with an optimiser of its own. A
-        step takes about one pass through the classifiers longer.
+        "one" follows the sum of all losses. "two" is Algorithm 1 as printed: first an update of the
+        two q(y|x) on co-teaching (line 5), then one of all networks on the terms (line 8), each
+        with an optimiser of its own. A step takes about one pass through the classifiers longer.
 
     Notes
     -----
@@ -316,13 +329,14 @@ class CausalNL(Method):
     paper's is the transpose), averaged over the training rows; the noise rate; kl, what z knows of x, in nats;
     reconstruction_error; and in "elbo" the bound, in nats a row: of several seeds take the one where it is highest.
 
-    The weights of appendix B leave the terms about 0.2 % of the gradient that q(y|x) gets from their sum with
-    co-teaching, so "paper" with one update is nearly co-teaching. Adam does not see the size of a loss: with two
-    updates the terms move q(y|x) by steps as long as co-teaching's.
+    The weights of appendix B leave the terms about 0.2 % of the gradient that q(y|x) gets from
+    their sum with co-teaching, so "paper" with one update is nearly co-teaching. Adam does not see
+    the size of a loss: with two updates the terms move q(y|x) by steps as long as co-teaching's.
 
-    With half of the labels wrong "code", whose co-teaching weighs a 64th, can end with classes exchanged: on the
-    authors' moons (10,000 points, 45 % wrong) it did on two seeds of three, at 2 % accuracy where 98 % would be
-    right. Look at `extras["transition"]`, whose diagonal is then small, or take another variant.
+    With half of the labels wrong "code", whose co-teaching weighs a 64th, can end with classes
+    exchanged: on the authors' moons (10,000 points, 45 % wrong) it did on two seeds of three, at 2
+    % accuracy where 98 % would be right. Look at `extras["transition"]`, whose diagonal is then
+    small, or take another variant.
 
     References
     ----------

@@ -37,7 +37,9 @@ def small_loss_objective(
 
 
 def kept_share(epoch: Tensor, rate: float, gradual: int) -> Tensor:
-    """R(e) = 1 - min(e / T_k * rate, rate): the share of a batch that is kept in epoch e, counted from 0.
+    """R(e) = 1 - min(e / T_k * rate, rate).
+
+    The share of a batch that is kept in epoch e, counted from 0.
 
     >>> [round(float(kept_share(torch.tensor(e), 0.4, 10)), 2) for e in (0, 5, 10, 99)]
     [1.0, 0.8, 0.6, 0.6]
@@ -48,7 +50,8 @@ def kept_share(epoch: Tensor, rate: float, gradual: int) -> Tensor:
 def smallest(losses: Tensor, share: Tensor, weight: Tensor) -> Tensor:
     """A mask of the labels with the smallest losses: 1.0 for floor(share n) of the n with a positive weight.
 
-    At least one is kept; the earlier of equals goes first; labels of weight 0 are never kept. Shapes are fixed.
+    At least one is kept; the earlier of equals goes first; labels of weight 0 are never kept.
+    Shapes are fixed.
 
     Parameters
     ----------
@@ -137,24 +140,25 @@ class CoTeaching(Method):
 
         R(e) = 1 - min(e / T_k * rate, rate)
 
-    In epoch e, counted from 0, each network picks the share R(e) of a batch with the smallest losses (rounded
-    down, at least one label), and the other one is trained on the mean loss over these. The first network
-    predicts.
+    In epoch e, counted from 0, each network picks the share R(e) of a batch with the smallest
+    losses (rounded down, at least one label), and the other one is trained on the mean loss over
+    these. The first network predicts.
 
     Parameters
     ----------
     noise_rate : float or "estimate"
-        The share of wrong labels, in [0, 1): the realised flip rate. "estimate" finds it by the confident joint
-        on cross-validated predictions of cross-entropy networks, trained before.
+        The share of wrong labels, in [0, 1): the realised flip rate. "estimate" finds it by the
+        confident joint on cross-validated predictions of cross-entropy networks, trained before.
     gradual : int
         T_k, the epochs until the full share is dropped.
     objective : str
-        Name of the class of the loss, or an objective: one whose cost ranks labels by how likely they are.
+        Name of the class of the loss, or an objective: one whose cost ranks labels by how likely
+        they are.
     folds : int
         Folds of that cross-validation, at least 2.
     variant : {"paper", "code"}
-        "code" divides the mean over the kept labels by their number once more, as the public code does, and
-        reaches the full share an epoch earlier.
+        "code" divides the mean over the kept labels by their number once more, as the public code
+        does, and reaches the full share an epoch earlier.
 
     Notes
     -----

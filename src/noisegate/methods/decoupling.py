@@ -19,8 +19,8 @@ from noisegate.training.phase import Batch, Phase, PhaseModule, Phases
 class Disagreeing(PhaseModule):
     """Two networks, both trained on the mean loss over the rows whose predicted classes differ.
 
-    Where none differ the update is skipped. `used` `(N, 1)` is 1 for rows that were trained on the last time
-    they were seen.
+    Where none differ the update is skipped. `used` `(N, 1)` is 1 for rows that were trained on the
+    last time they were seen.
     """
 
     used: Tensor
@@ -61,15 +61,16 @@ class Disagreeing(PhaseModule):
 class Decoupling(Method):
     """Decoupling: when to update (two networks disagree) is kept apart from how to update (the label).
 
-    In each batch both networks are trained on the mean loss over the rows for which they predict different
-    classes. As they come to agree, updates get rare, whatever wrong labels there are left; where none differ,
-    nothing is updated. The networks differ in their initial weights only. The first one predicts.
+    In each batch both networks are trained on the mean loss over the rows for which they predict
+    different classes. As they come to agree, updates get rare, whatever wrong labels there are
+    left; where none differ, nothing is updated. The networks differ in their initial weights only.
+    The first one predicts.
 
     Parameters
     ----------
     warmup : int
-        Epochs of training on all rows before that. 0 starts with disagreement at once; two fresh networks that
-        happen to agree everywhere then learn nothing at all.
+        Epochs of training on all rows before that. 0 starts with disagreement at once; two fresh
+        networks that happen to agree everywhere then learn nothing at all.
     objective : str
         Name of the class of the loss, or an objective.
 

@@ -17,7 +17,10 @@ from noisegate.training.phase import Batch, Phase, PhaseModule, Phases
 
 
 class Direct(PhaseModule):
-    """One network trained on one objective: the loss is the weighted mean of the costs of the given labels."""
+    """One network trained on one objective.
+
+    The loss is the weighted mean of the costs of the given labels.
+    """
 
     def __init__(self, network: nn.Module, objective: Objective) -> None:
         super().__init__()
@@ -34,7 +37,8 @@ class Direct(PhaseModule):
         return self.network, self.objective
 
 
-#: What all objectives take beside their own parameters, and changes what is learnt; with the defaults.
+#: What all objectives take beside their own parameters, and changes what is learnt; with the
+#: defaults.
 _SHARED = {name: inspect.signature(Objective).parameters[name].default for name in ("weight", "ignore_index")}
 
 
@@ -44,7 +48,8 @@ class Plain(Method):
     Parameters
     ----------
     objective : type of Objective, its name, or Objective
-        The class, built for the number of classes of the data; or an instance, whose copy is trained.
+        The class, built for the number of classes of the data; or an instance, whose copy is
+        trained.
     **params
         Parameters of the objective's class; also `weight` and `ignore_index`.
 

@@ -24,7 +24,8 @@ KINDS = ("ce", "ls", "fc")
 class Imitating(PhaseModule):
     """A student trained on a frozen teacher: objective(student / t, softmax(teacher / t)), nothing else.
 
-    The teacher sees the same augmented inputs as the student, in evaluation mode and without a gradient.
+    The teacher sees the same augmented inputs as the student, in evaluation mode and without a
+    gradient.
     """
 
     def __init__(
@@ -67,15 +68,15 @@ class Distillation(Method):
                                        student "ls":  the same against (1 - alpha) q + alpha / K
                                        student "fc":  -sum_k q_k log (T' softmax(f / t))_k
 
-    T = (1 - alpha) I + alpha/K J. There are no given labels in the second phase, and no factor t^2. Both phases
-    follow the recipe. Predictions are the student's softmax at temperature 1.
+    T = (1 - alpha) I + alpha/K J. There are no given labels in the second phase, and no factor t^2.
+    Both phases follow the recipe. Predictions are the student's softmax at temperature 1.
 
     Parameters
     ----------
     teacher, student : {"ce", "ls", "fc"}
-        What the teacher is trained on, and what the student does to its targets: nothing, label smoothing, or
-        forward correction. The columns of table 5 are (teacher, student) = ("ce", "ce"), vanilla; ("ls", "ce");
-        ("ce", "ls"); ("fc", "ce"); ("ce", "fc").
+        What the teacher is trained on, and what the student does to its targets: nothing, label
+        smoothing, or forward correction. The columns of table 5 are (teacher, student) = ("ce",
+        "ce"), vanilla; ("ls", "ce"); ("ce", "ls"); ("fc", "ce"); ("ce", "fc").
     alpha : float
         In [0, 1), of label smoothing and forward correction; 0.1 in table 5.
     temperature : float

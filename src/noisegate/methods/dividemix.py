@@ -22,17 +22,20 @@ from noisegate.training.recipe import Recipe
 
 #: The paper's warm-up for CIFAR-10; a short recipe gives a third of itself.
 WARMUP_EPOCHS = 10
-#: Added to the variances of the mixture, as in the authors' code: a component cannot collapse onto one row.
+#: Added to the variances of the mixture, as in the authors' code: a component cannot collapse onto
+#: one row.
 VARIANCE_FLOOR = 5e-4
 EM_STEPS = 100
 
 
 @torch.no_grad()
 def clean_probability(losses: Tensor, weights: Tensor) -> Tensor:
-    """P(clean) of each row `(N,)`: the share of the lower of two Gaussians fitted to losses scaled to [0, 1].
+    """P(clean) of each row `(N,)`.
 
-    Expectation maximisation with a fixed number of steps, from the split of the losses at their mean: the result
-    depends on nothing but the numbers. Rows count by their weights.
+    The share of the lower of two Gaussians fitted to losses scaled to [0, 1].
+
+    Expectation maximisation with a fixed number of steps, from the split of the losses at their
+    mean: the result depends on nothing but the numbers. Rows count by their weights.
 
     >>> losses = torch.tensor([0.0, 0.1, 0.2, 2.0, 2.1, 2.2])
     >>> clean_probability(losses, torch.ones(6)).round()
@@ -64,7 +67,10 @@ def sharpen(probs: Tensor, temperature: float) -> Tensor:
 
 
 def one_hot(labels: Tensor, like: Tensor) -> Tensor:
-    """Labels `(B,)` as rows of the shape and type of `like`; torch's own reads the labels on the host."""
+    """Labels `(B,)` as rows of the shape and type of `like`.
+
+    Torch's own reads the labels on the host.
+    """
     return torch.zeros_like(like).scatter_(1, labels.unsqueeze(1), 1.0)
 
 
@@ -100,7 +106,8 @@ class Dividing(PhaseModule):
     clean : tensor (N, 2)
         Column k is filled with the probabilities of being clean by the losses of network k.
     augment : function, optional
-        Makes one random view of raw inputs; None where inputs are not augmented, and one view is enough.
+        Makes one random view of raw inputs; None where inputs are not augmented, and one view is
+        enough.
     method : DivideMix
         The parameters.
     """
@@ -204,14 +211,15 @@ class Dividing(PhaseModule):
 class DivideMix(Method):
     """A semi-supervised method of the DivideMix kind.
 
-    After a warm-up on cross-entropy, at the start of each epoch a mixture of two Gaussians over a network's losses
-    gives each row a probability w of a right label. Each network trains with the w of the other one:
+    After a warm-up on cross-entropy, at the start of each epoch a mixture of two Gaussians over a
+    network's losses gives each row a probability w of a right label. Each network trains with the w
+    of the other one:
 
         w >= threshold:  target = sharpen(w onehot(y) + (1 - w) p)         p the network's own probabilities
         otherwise:       target = sharpen((p_1 + p_2) / 2)                 both networks' probabilities
 
-    p is the mean over `n_views` augmented views. Inputs and targets are mixed, s' = max(s, 1 - s), s ~ Beta(a, a),
-    x' = s' x_i + (1 - s') x_j, and by the side of row i
+    p is the mean over `n_views` augmented views. Inputs and targets are mixed, s' = max(s, 1 - s),
+    s ~ Beta(a, a), x' = s' x_i + (1 - s') x_j, and by the side of row i
 
         loss = L_x + lambda_u L_u + balance L_reg,
         L_x = mean -sum_k t_k log p_k (labelled),      L_u = mean |t - p|^2 (unlabelled),
@@ -220,9 +228,10 @@ class DivideMix(Method):
     Parameters
     ----------
     warmup_epochs : int, optional
-        At least 1; they count in the length of the recipe, and have a constant learning rate. None: 10, as for
-        CIFAR-10 in the paper (30 for CIFAR-100), but at most a third of the recipe. All rows of a class that is not
-        learnt by then look wrong, and the class may be lost; too long, and wrong labels are memorised.
+        At least 1; they count in the length of the recipe, and have a constant learning rate. None:
+        10, as for CIFAR-10 in the paper (30 for CIFAR-100), but at most a third of the recipe. All
+        rows of a class that is not learnt by then look wrong, and the class may be lost; too long,
+        and wrong labels are memorised.
     threshold : float
         In [0, 1]; 0.5 in the paper (0.6 at 90 % noise).
     temperature : float
@@ -230,10 +239,12 @@ class DivideMix(Method):
     alpha : float
         a, positive; 4 in the paper.
     lambda_u : float
-        Weight of L_u, not negative. L_u is a sum over the classes, as the paper writes it; the authors' code takes
-        the mean, and the paper's values belong to that: its 25 for CIFAR-10 is 2.5 here, its 150 for CIFAR-100 1.5.
+        Weight of L_u, not negative. L_u is a sum over the classes, as the paper writes it; the
+        authors' code takes the mean, and the paper's values belong to that: its 25 for CIFAR-10 is
+        2.5 here, its 150 for CIFAR-100 1.5.
     rampup_epochs : int
-        lambda_u grows linearly from 0 over so many epochs after the warm-up; 0: it is constant. 16 in the paper.
+        lambda_u grows linearly from 0 over so many epochs after the warm-up; 0: it is constant. 16
+        in the paper.
     balance : float
         Weight of L_reg, not negative; 1 in the paper.
     n_views : int
@@ -250,7 +261,8 @@ class DivideMix(Method):
     epochs, not by steps; and the first network predicts, where the paper averages both. Where `crop_to` cuts a
     window out of larger images, all views of a row share the window.
 
-    The fitted classifier has `extras["clean_probability"]`, the mean of both networks' w of the last division.
+    The fitted classifier has `extras["clean_probability"]`, the mean of both networks' w of the
+    last division.
 
     References
     ----------

@@ -16,7 +16,8 @@ from noisegate.objectives import CrossEntropy, Objective, weighted_mean
 from noisegate.training.job import Job
 from noisegate.training.phase import Batch, Phase, PhaseModule, Phases
 
-#: Probabilities are kept this far from 0 and 1, as in the authors' code, so that log(1 - <p, t>) stays finite.
+#: Probabilities are kept this far from 0 and 1, as in the authors' code, so that log(1 - <p, t>)
+#: stays finite.
 MARGIN = 1e-4
 
 
@@ -71,9 +72,10 @@ class EarlyLearning(Method):
 
         loss = -log p_y + lambda log(1 - <p, t>),    t <- beta t + (1 - beta) p    at each visit of a row
 
-    Networks fit right labels before wrong ones. The second term has a gradient towards t, the mean of the row's
-    past predictions (without a gradient, from 0), which grows as they agree: it keeps up the fit of right labels
-    and cancels the pull of wrong ones. t is updated before it is used; p is clipped to [1e-4, 1 - 1e-4].
+    Networks fit right labels before wrong ones. The second term has a gradient towards t, the mean
+    of the row's past predictions (without a gradient, from 0), which grows as they agree: it keeps
+    up the fit of right labels and cancels the pull of wrong ones. t is updated before it is used; p
+    is clipped to [1e-4, 1 - 1e-4].
 
     Parameters
     ----------

@@ -1,6 +1,7 @@
 """Estimates that several methods need: out-of-sample probabilities, the noise rate, T.
 
-Each is a generator of phases that a method delegates to: `rate = yield from noise_rate(job, "estimate")`.
+Each is a generator of phases that a method delegates to: `rate = yield from noise_rate(job,
+"estimate")`.
 """
 
 from __future__ import annotations
@@ -81,7 +82,8 @@ def steps_per_epoch(recipe: Recipe, n_rows: int) -> int:
 def lasting(recipe: Recipe, epochs: int | None, n_rows: int) -> Recipe:
     """The recipe with a length of `epochs` passes over `n_rows` rows; None leaves it as it is.
 
-    A recipe that counts in steps goes on doing so, since its milestones and its warm-up are in steps too.
+    A recipe that counts in steps goes on doing so, since its milestones and its warm-up are in
+    steps too.
 
     >>> lasting(Recipe(steps=1000, epochs=None, batch_size=100), 3, 550).steps
     15
@@ -107,8 +109,8 @@ class Watched(Direct):
     """A network that trains on some rows and keeps its best predictions of other rows.
 
     Once an epoch it predicts the watched rows; the probabilities of the epoch with the highest mean
-    log-likelihood of their observed labels stay in `probs`. Later epochs, in which a network learns wrong
-    labels by heart, do not touch them.
+    log-likelihood of their observed labels stay in `probs`. Later epochs, in which a network learns
+    wrong labels by heart, do not touch them.
 
     Parameters
     ----------
@@ -145,9 +147,9 @@ class Watched(Direct):
 def out_of_sample_probs(job: Job, *, folds: int = 3, epochs: int | None = None) -> Estimate[Tensor]:
     """Out-of-sample probabilities of every training row, from networks that were not trained on it.
 
-    Rows are dealt to folds at random, every class evenly. For each fold a network is trained by cross-entropy
-    on the others; what it says about the fold is taken from the epoch in which the fold's observed labels were
-    most likely, before the network learns wrong labels by heart.
+    Rows are dealt to folds at random, every class evenly. For each fold a network is trained by
+    cross-entropy on the others; what it says about the fold is taken from the epoch in which the
+    fold's observed labels were most likely, before the network learns wrong labels by heart.
 
     Parameters
     ----------
@@ -155,7 +157,8 @@ def out_of_sample_probs(job: Job, *, folds: int = 3, epochs: int | None = None) 
     folds : int
         At least 2; no more than there are rows.
     epochs : int, optional
-        Length of each training; by default a third of the recipe's, but 10 epochs where the recipe has them.
+        Length of each training; by default a third of the recipe's, but 10 epochs where the recipe
+        has them.
 
     Returns
     -------
@@ -200,7 +203,8 @@ def _fold_recipe(recipe: Recipe, epochs: int | None, n_rows: int) -> Recipe:
     if epochs is None:
         whole = length_in_epochs(recipe, n_rows)
         epochs = max(min(10, whole), math.ceil(whole / 3))
-    # The best epoch is found by the watched rows: nothing here needs validation rows or averaged weights.
+    # The best epoch is found by the watched rows: nothing here needs validation rows or averaged
+    # weights.
     return lasting(recipe, epochs, n_rows).replace(keep="last", patience=None, ema=0.0)
 
 
@@ -246,8 +250,8 @@ def transition_matrix(
 ) -> Estimate[EstimatedTransition]:
     """T[i, j] = P(observed j | clean i): a given matrix, or "estimate" from one example per class.
 
-    A network is trained by cross-entropy; row i of T is its prediction for the training row whose probability
-    of class i is at the percentile, normalised (`noisegate.noise.estimate_transition`).
+    A network is trained by cross-entropy; row i of T is its prediction for the training row whose
+    probability of class i is at the percentile, normalised (`noisegate.noise.estimate_transition`).
 
     Parameters
     ----------
@@ -255,19 +259,22 @@ def transition_matrix(
     value : array (K, K) or "estimate"
         A given matrix is checked and handed back.
     percentile : float, optional
-        97 in the original, 99.9 in the label-smoothing paper; None chooses it by the size of the class.
+        97 in the original, 99.9 in the label-smoothing paper; None chooses it by the size of the
+        class.
     epochs : int, optional
         Length of that training; the recipe's by default, as in the papers.
     folds : int
-        0: the network predicts the rows it was trained on, as in the papers. A network that has learnt wrong
-        labels by heart then makes T look like the identity. From 2 on: `out_of_sample_probs` take their place.
+        0: the network predicts the rows it was trained on, as in the papers. A network that has
+        learnt wrong labels by heart then makes T look like the identity. From 2 on:
+        `out_of_sample_probs` take their place.
     keep : {"last", "best", "ema"}, optional
         Which weights that training ends with; the recipe's choice by default.
 
     Returns
     -------
     EstimatedTransition
-        The matrix, float64 (K, K) with rows that sum to one, and the network, if one was trained on all rows.
+        The matrix, float64 (K, K) with rows that sum to one, and the network, if one was trained on
+        all rows.
 
     References
     ----------

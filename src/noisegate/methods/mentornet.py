@@ -46,8 +46,8 @@ def self_paced_weights(losses: Tensor, lambda_1: Tensor, lambda_2: float) -> Ten
 class SelfPaced(PhaseModule):
     """A network trained on the weighted mean of its losses, with the weights of `self_paced_weights`.
 
-    `threshold` is lambda_1, the moving average of the (1 - rate) quantile of the losses of a batch, which it
-    starts from; `kept` `(N, 1)` holds the weight each row had the last time it was seen.
+    `threshold` is lambda_1, the moving average of the (1 - rate) quantile of the losses of a batch,
+    which it starts from; `kept` `(N, 1)` holds the weight each row had the last time it was seen.
     """
 
     threshold: Tensor
@@ -105,14 +105,14 @@ class MentorNet(Method):
 
         weight = 1[l < lambda_1] for lambda_2 = 0,    clip(1 - (l - lambda_1) / lambda_2, 0, 1) for lambda_2 > 0
 
-    lambda_1 is the moving average, over steps, of the (1 - rate) quantile of the losses in a batch. The loss of
-    a step is the weighted mean; a step in which every weight is 0 changes nothing.
+    lambda_1 is the moving average, over steps, of the (1 - rate) quantile of the losses in a batch.
+    The loss of a step is the weighted mean; a step in which every weight is 0 changes nothing.
 
     Parameters
     ----------
     noise_rate : float or "estimate"
-        The share of wrong labels, in [0, 1). "estimate" finds it by the confident joint on cross-validated
-        predictions of cross-entropy networks, trained before.
+        The share of wrong labels, in [0, 1). "estimate" finds it by the confident joint on
+        cross-validated predictions of cross-entropy networks, trained before.
     lambda_2 : float
         Not negative; the softmax-temperature paper searches {0, 0.5, 1, 2}.
     burn_in : int
@@ -120,7 +120,8 @@ class MentorNet(Method):
     decay : float
         Of the moving average, in [0, 1).
     objective : str
-        Name of the class of the loss, or an objective: one whose cost ranks labels by how likely they are.
+        Name of the class of the loss, or an objective: one whose cost ranks labels by how likely
+        they are.
     folds : int
         Folds of the cross-validation, at least 2.
 

@@ -21,8 +21,8 @@ from noisegate.training.phase import Batch, Phase, PhaseModule, Phases
 def symmetric_beta(alpha: float, like: Tensor) -> Tensor:
     """One draw of Beta(alpha, alpha), a 0-d tensor of the type and device of `like`.
 
-    It is g / (g + h) with two gamma numbers of shape alpha, each made of one of shape alpha + 1 times
-    U^(1/alpha), in logarithms: a small alpha underflows nowhere, and draws 0 or 1.
+    It is g / (g + h) with two gamma numbers of shape alpha, each made of one of shape alpha + 1
+    times U^(1/alpha), in logarithms: a small alpha underflows nowhere, and draws 0 or 1.
     """
     shapes = like.new_full((2,), alpha + 1.0)
     logs = torch._standard_gamma(shapes).log() - torch.empty_like(shapes).exponential_() / alpha
@@ -45,7 +45,8 @@ class Mixing(PhaseModule):
         outputs = self.network.network(share * inputs + (1 - share) * inputs.roll(1, 0))
         own = self._mean_cost(outputs, batch.y, batch.weight)
         other = self._mean_cost(outputs, batch.y.roll(1, 0), batch.weight.roll(1, 0))
-        # The weights of the partners have the same sum, so this is one weighted mean over both labels of all rows.
+        # The weights of the partners have the same sum, so this is one weighted mean over both
+        # labels of all rows.
         return share * own + (1 - share) * other
 
     def _mean_cost(self, outputs: Tensor, labels: Tensor, weight: Tensor) -> Tensor:
@@ -65,15 +66,17 @@ class Mixup(Method):
 
         loss = s cost(f(s x_i + (1 - s) x_j), y_i) + (1 - s) cost(f(s x_i + (1 - s) x_j), y_j),    s ~ Beta(a, a)
 
-    One s a batch. The inputs that are mixed are standardised ones. Sample weights stay with their labels.
+    One s a batch. The inputs that are mixed are standardised ones. Sample weights stay with their
+    labels.
 
     Parameters
     ----------
     alpha : float
-        a, not negative; 0 is plain training. 1 on CIFAR in the paper; 8 and 32 do better under heavy label noise.
+        a, not negative; 0 is plain training. 1 on CIFAR in the paper; 8 and 32 do better under
+        heavy label noise.
     objective : str
-        Name of the class that gives the costs, any; an objective that needs more than the number of classes (a
-        matrix) is handed over itself.
+        Name of the class that gives the costs, any; an objective that needs more than the number of
+        classes (a matrix) is handed over itself.
 
     References
     ----------

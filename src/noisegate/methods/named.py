@@ -45,13 +45,14 @@ def symmetric_transition(n_classes: int, alpha: float) -> Tensor:
 class SymmetricCorrection(Method):
     """Plain training on a loss corrected by T = (1 - alpha) I + alpha/K J, made for the classes of the data.
 
-    T is a guess, and alpha a tuning parameter, also well above the true rate; for an estimated T see `forward`
-    and `backward`.
+    T is a guess, and alpha a tuning parameter, also well above the true rate; for an estimated T
+    see `forward` and `backward`.
 
     Parameters
     ----------
     alpha : float
-        In [0, 1); 0 is no correction. With symmetric noise drawn over all classes it is the noise rate.
+        In [0, 1); 0 is no correction. With symmetric noise drawn over all classes it is the noise
+        rate.
     base : str, optional
         Name of the objective that is corrected; cross-entropy by default.
 
@@ -132,8 +133,8 @@ register_objective(
     "Kendall and Gal 2017, uncertainties in computer vision",
     summary="heteroscedastic: logits with predicted independent noise",
 )
-# 10 is the median and the most frequent of the temperatures that the Logistic-Normal paper's search chose under
-# noise (its tables 4 to 6), for both of the next; 1 is the most frequent rank.
+# 10 is the median and the most frequent of the temperatures that the Logistic-Normal paper's search
+# chose under noise (its tables 4 to 6), for both of the next; 1 is the most frequent rank.
 register_objective(
     "het-tau",
     Heteroscedastic,

@@ -57,7 +57,9 @@ def register(name: str, summary: str, paper: str) -> Callable[[type[Method]], ty
 def register_objective(
     name: str, objective: type[Objective], paper: str, *, summary: str | None = None, **fixed: Any
 ) -> None:
-    """Give plain training on an objective a name; `fixed` are parameters that differ from its defaults.
+    """Give plain training on an objective a name.
+
+    `fixed` are parameters that differ from its defaults.
 
     `summary` tells several names of one objective apart; by default it is the objective's own.
     """

@@ -37,8 +37,9 @@ from noisegate.training.phase import Batch, Phase, PhaseModule, Phases
 
 #: Epochs of the first stage of t-revision in the paper.
 REVISION_WARMUP = 20
-#: What backward correction adds to the diagonal of an estimated matrix until its condition number is at most this:
-#: an estimate has errors, and the inverse multiplies them. Flips of 45 % between pairs of classes have 10.
+#: What backward correction adds to the diagonal of an estimated matrix until its condition number
+#: is at most this: an estimate has errors, and the inverse multiplies them. Flips of 45 % between
+#: pairs of classes have 10.
 RIDGES = (0.0, 0.01, 0.1, 1.0)
 ESTIMATED_CONDITION = 100.0
 
@@ -92,20 +93,23 @@ class TransitionMethod(Method):
     Parameters
     ----------
     transition : "estimate" or array (K, K)
-        T[i, j] = P(observed j | clean i), rows sum to one. A given one makes the first phase unnecessary.
+        T[i, j] = P(observed j | clean i), rows sum to one. A given one makes the first phase
+        unnecessary.
     percentile : float, optional
-        In [0, 100]. Row i of the estimate is the prediction for the training row whose probability of class i
-        is at this percentile: 97 in the original, 99.9 in the label-smoothing paper. By default it is chosen by the
-        size of the class, 97 or above (`noisegate.noise.estimate_transition`).
+        In [0, 100]. Row i of the estimate is the prediction for the training row whose probability
+        of class i is at this percentile: 97 in the original, 99.9 in the label-smoothing paper. By
+        default it is chosen by the size of the class, 97 or above
+        (`noisegate.noise.estimate_transition`).
     warmup : int, optional
-        Epochs of the cross-entropy training behind the estimate; the recipe's length by default. A network
-        trained for long on few rows knows their labels by heart, and T comes out too close to the identity:
-        fewer epochs or `folds` help then.
+        Epochs of the cross-entropy training behind the estimate; the recipe's length by default. A
+        network trained for long on few rows knows their labels by heart, and T comes out too close
+        to the identity: fewer epochs or `folds` help then.
     folds : int
-        0: T comes from predictions for the rows that were trained on, as in the papers. From 2 on it comes
-        from cross-validated predictions.
+        0: T comes from predictions for the rows that were trained on, as in the papers. From 2 on
+        it comes from cross-validated predictions.
     fresh : bool
-        Whether the network that is trained through T starts anew, or from the one that T was read from.
+        Whether the network that is trained through T starts anew, or from the one that T was read
+        from.
     """
 
     transition: MatrixLike | str = ESTIMATE
@@ -169,10 +173,11 @@ class Forward(CorrectionMethod):
 
         cost_y = -log sum_i T[i, y] p_i
 
-    Phase 1 trains by cross-entropy, for as long as the recipe says (so do the Logistic-Normal and the
-    label-smoothing paper); T is read from its predictions; phase 2 trains a fresh network on the corrected
-    loss, as the authors' code does (the paper leaves it open: `fresh=False` goes on with the same network).
-    `TransitionMethod` tells the parameters. The result has `extras["transition"]`.
+    Phase 1 trains by cross-entropy, for as long as the recipe says (so do the Logistic-Normal and
+    the label-smoothing paper); T is read from its predictions; phase 2 trains a fresh network on
+    the corrected loss, as the authors' code does (the paper leaves it open: `fresh=False` goes on
+    with the same network). `TransitionMethod` tells the parameters. The result has
+    `extras["transition"]`.
 
     References
     ----------
@@ -200,10 +205,11 @@ class Backward(CorrectionMethod):
     Parameters
     ----------
     ridge : float, optional
-        Not negative. inv((T + ridge I) / (1 + ridge)) takes the place of inv(T), for a T that is nearly
-        singular: less correction, smaller entries. By default 0; but where an estimated T cannot be inverted
-        (after short training rows may be alike), the first of 0.01, 0.1 and 1 that mends it, so that the first
-        phase is not lost. `fitted.objective.ridge` tells. A given T that cannot be inverted is refused.
+        Not negative. inv((T + ridge I) / (1 + ridge)) takes the place of inv(T), for a T that is
+        nearly singular: less correction, smaller entries. By default 0; but where an estimated T
+        cannot be inverted (after short training rows may be alike), the first of 0.01, 0.1 and 1
+        that mends it, so that the first phase is not lost. `fitted.objective.ridge` tells. A given
+        T that cannot be inverted is refused.
 
     References
     ----------
@@ -238,7 +244,9 @@ def sufficient_ridge(transition: Tensor) -> float:
 
 
 class Reweighted(PhaseModule):
-    """Cross-entropy with importance weights: the mean of w (-log p_y), w = p_y / (T'p)_y without a gradient.
+    """Cross-entropy with importance weights.
+
+    The mean of w (-log p_y), w = p_y / (T'p)_y without a gradient.
 
     The sum is divided by the number of labels (by their sample weights), not by the sum of the w.
     """
@@ -254,7 +262,8 @@ class Reweighted(PhaseModule):
         return weighted_mean(losses, batch.weight.to(losses.dtype))
 
     def predictor(self) -> tuple[nn.Module, Objective]:
-        # Its costs are not what is minimised, but its probabilities of clean and of observed labels are right.
+        # Its costs are not what is minimised, but its probabilities of clean and of observed labels
+        # are right.
         return self.network, self.objective
 
 
@@ -265,13 +274,15 @@ class Reweighted(PhaseModule):
 )
 @dataclass
 class Reweight(TransitionMethod):
-    """Importance reweighting: the risk on clean labels, written as an expectation over observed ones.
+    """Importance reweighting.
+
+    The risk on clean labels, written as an expectation over observed ones.
 
         loss = mean of w (-log p_y),    w = p_y / (T'p)_y without a gradient
 
-    p is what the network being trained says at that step. Phase 1 estimates T as `Forward` does; phase 2 trains
-    a network on the weighted loss. `TransitionMethod` tells the parameters. The result has
-    `extras["transition"]`.
+    p is what the network being trained says at that step. Phase 1 estimates T as `Forward` does;
+    phase 2 trains a network on the weighted loss. `TransitionMethod` tells the parameters. The
+    result has `extras["transition"]`.
 
     References
     ----------
@@ -291,7 +302,8 @@ class Revised(PhaseModule):
 
         loss = mean of w (-log p_y),    w = p_y / (R'p)_y
 
-    In w, p is constant and R is not: delta learns through w alone, the network through the logarithm alone.
+    In w, p is constant and R is not: delta learns through w alone, the network through the
+    logarithm alone.
     """
 
     transition: Tensor
@@ -346,13 +358,14 @@ class TRevision(TransitionMethod):
 
     1. Cross-entropy for `warmup` epochs; the epoch best on the noisy validation rows gives T.
     2. `Reweight`'s loss, for as long as the recipe says.
-    3. The same network and R = T + delta together, delta from 0, by Adam with a rate of its own, as long again:
+    3. The same network and R = T + delta together, delta from 0, by Adam with a rate of its own, as
+    long again:
 
         loss = mean of w (-log p_y),    w = p_y / (R'p)_y
 
-    In w, p has no gradient and R has: delta enters nowhere else. R is kept row-stochastic inside the
-    computation: negative entries count as 0, rows are divided by their sums. Noisy validation rows are needed;
-    a tenth of the training rows is held out where there are none.
+    In w, p has no gradient and R has: delta enters nowhere else. R is kept row-stochastic inside
+    the computation: negative entries count as 0, rows are divided by their sums. Noisy validation
+    rows are needed; a tenth of the training rows is held out where there are none.
 
     Parameters
     ----------
@@ -363,13 +376,13 @@ class TRevision(TransitionMethod):
     revision_epochs : int, optional
         Epochs of stage 3; the recipe's length by default, as in the paper.
     revision_lr : float
-        Its constant learning rate, 5e-7 in the paper, with which R hardly leaves T in few updates. A larger one is
-        no remedy: in six trials 1e-3 took R further from the true matrix in four and lowered the
-        accuracy in all six.
+        Its constant learning rate, 5e-7 in the paper, with which R hardly leaves T in few updates.
+        A larger one is no remedy: in six trials 1e-3 took R further from the true matrix in four
+        and lowered the accuracy in all six.
     variant : {"paper", "code"}
-        "code" is what the public code computes: stage 3 adds delta once more for every row of a batch (row i
-        uses T + i delta), does not project, and differentiates w with respect to p too; stage 3 starts from
-        stage 2's best epoch on the noisy validation rows.
+        "code" is what the public code computes: stage 3 adds delta once more for every row of a
+        batch (row i uses T + i delta), does not project, and differentiates w with respect to p
+        too; stage 3 starts from stage 2's best epoch on the noisy validation rows.
     transition, percentile, folds
         As in `TransitionMethod`.
 

@@ -21,7 +21,10 @@ class Head(nn.Linear):
 
 
 class BodyAndHead(nn.Module):
-    """A network of a `body` for features and a `head` for outputs. The objective decides the head's width."""
+    """A network of a `body` for features and a `head` for outputs.
+
+    The objective decides the head's width.
+    """
 
     body: nn.Sequential
     head: Head

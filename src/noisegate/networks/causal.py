@@ -19,11 +19,12 @@ from noisegate.errors import InputError
 Shape = tuple[int, ...]
 IMAGE_WIDTHS = (32, 64, 128, 256)
 VECTOR_WIDTHS = (64, 64)
-# Standard deviations of z between exp(-6) and exp(6): far beyond use, and their squares cannot overflow.
+# Standard deviations of z between exp(-6) and exp(6): far beyond use, and their squares cannot
+# overflow.
 LOG_VARIANCE = 12.0
 SMALLEST_SCALE = 1e-3
-# Where the Laplace scale of p(x|y, z) is learnt it starts here: coarse, so that q(y|x) is not torn to the nearest
-# split of the inputs, but not so coarse that z has nothing to say.
+# Where the Laplace scale of p(x|y, z) is learnt it starts here: coarse, so that q(y|x) is not torn
+# to the nearest split of the inputs, but not so coarse that z has nothing to say.
 FIRST_SCALE_PIXELS, FIRST_SCALE_STANDARDISED = 0.1, 0.5
 
 
@@ -98,8 +99,8 @@ def _wide(x: Tensor) -> Tensor:
 class _Body(nn.Module):
     """Features of an input and a label `(B, n_features)`.
 
-    Images get the label as one more plane, a learnt linear picture of it, and are padded with zeros to a size
-    that the strides divide; vectors get it as K more numbers.
+    Images get the label as one more plane, a learnt linear picture of it, and are padded with zeros
+    to a size that the strides divide; vectors get it as K more numbers.
     """
 
     def __init__(self, shape: Shape, n_classes: int, widths: Sequence[int]) -> None:
@@ -131,7 +132,8 @@ class LatentEncoder(nn.Module):
     Parameters
     ----------
     input_shape : (d,) or (C, H, W)
-        Images of any size: they are padded inside to a multiple of 2^len(widths), 16 for four layers.
+        Images of any size: they are padded inside to a multiple of 2^len(widths), 16 for four
+        layers.
     n_classes, z_dim : int
     widths : sequence of int, optional
         Feature maps of the convolutions of stride 2, or hidden units; see `default_widths`.
@@ -167,8 +169,8 @@ class InputDecoder(nn.Module):
     Parameters
     ----------
     input_shape, n_classes, z_dim, widths
-        As for `LatentEncoder`; the transposed convolutions go through `widths` backwards, and what was padded
-        is cut off again.
+        As for `LatentEncoder`; the transposed convolutions go through `widths` backwards, and what
+        was padded is cut off again.
     bounded : bool
         A sigmoid at the end, for pixels in [0, 1].
 
@@ -292,7 +294,9 @@ def straight_through(log_q: Tensor) -> Tensor:
 
 
 class CausalModel(nn.Module):
-    """p(y) p(z) p(x|y, z) p(y~|y, x) with its encoder q(z|y, x); p(y) is uniform and p(z) standard normal.
+    """p(y) p(z) p(x|y, z) p(y~|y, x) with its encoder q(z|y, x).
+
+    p(y) is uniform and p(z) standard normal.
 
     q(y|x) is not part of it: it comes in as log-probabilities.
 
@@ -304,7 +308,8 @@ class CausalModel(nn.Module):
     variant : {"paper", "elbo", "code"}
         Which terms train it; see `noisegate.methods.causalnl.CausalNL`.
     scale : float, optional
-        Of the Laplace density p(x|y, z), for "elbo"; None learns it, starting at 0.5, or at 0.1 for pixels.
+        Of the Laplace density p(x|y, z), for "elbo"; None learns it, starting at 0.5, or at 0.1 for
+        pixels.
     temperature : float
         Of the Gumbel-softmax, for "code".
     """
@@ -395,8 +400,8 @@ class CausalModel(nn.Module):
     def exact_terms(self, x: Tensor, labels: Tensor, log_q: Tensor, noise: Tensor) -> Terms:
         """The four terms of equation 6 in nats, summed over y; z is one draw for each y.
 
-        p(x|y, z) is a product of Laplace densities of one scale, so the sum of the terms is, in expectation
-        over z, minus a lower bound of log p(x, y~).
+        p(x|y, z) is a product of Laplace densities of one scale, so the sum of the terms is, in
+        expectation over z, minus a lower bound of log p(x, y~).
 
         Parameters
         ----------
@@ -424,7 +429,8 @@ class CausalModel(nn.Module):
     def transition(self, x: Tensor) -> Tensor:
         """T(x)[i, j] = p(y~ = j|y = i, x), `(B, K, K)`, whose rows sum to one.
 
-        Except in "elbo" the annotator has only ever seen reconstructions: it is shown those, at the mean of z.
+        Except in "elbo" the annotator has only ever seen reconstructions: it is shown those, at the
+        mean of z.
         """
         if self.variant == "elbo":
             return self.annotator.matrix(x)

@@ -10,10 +10,11 @@ from noisegate.networks._layers import BodyAndHead, GlobalAverage, Head, image_s
 class CNN9(BodyAndHead):
     """Nine 3x3 convolutions with group norm and leaky ReLU, in three stages, then a global average.
 
-    Filters 128, 128, 128, pool, 256, 256, 256, pool, 512, 256, 128. Group norm has 2 groups, leaky ReLU the
-    slope 0.01; dropout of 0.25 follows each 2x2 max-pool. Same padding and Glorot-uniform weights are our
-    choice: the paper gives neither. The convolutions keep their bias, since a group norm over half the
-    channels does not cancel it. Images of any number of channels, at least 4 x 4.
+    Filters 128, 128, 128, pool, 256, 256, 256, pool, 512, 256, 128. Group norm has 2 groups, leaky
+    ReLU the slope 0.01; dropout of 0.25 follows each 2x2 max-pool. Same padding and Glorot-uniform
+    weights are our choice: the paper gives neither. The convolutions keep their bias, since a group
+    norm over half the channels does not cancel it. Images of any number of channels, at least 4 x
+    4.
 
     References
     ----------

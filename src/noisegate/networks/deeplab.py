@@ -1,4 +1,7 @@
-"""DeepLabv3+: an encoder, pyramid pooling of its last features, a decoder at stride 4; maps as output."""
+"""DeepLabv3+: an encoder, pyramid pooling of its last features, a decoder at stride 4.
+
+Maps as output.
+"""
 
 from __future__ import annotations
 

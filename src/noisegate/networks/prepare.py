@@ -11,17 +11,18 @@ from torch import Tensor, nn
 class Prepared(nn.Module):
     """A network behind its input preparation: raw pixels or features in, outputs out.
 
-    uint8 pixels are divided by 255; images larger than the network's input are cropped to their centre; then
-    (x - mean) / std, per channel or per feature. What was learnt from the training inputs are buffers, so it
-    is saved with the weights.
+    uint8 pixels are divided by 255; images larger than the network's input are cropped to their
+    centre; then (x - mean) / std, per channel or per feature. What was learnt from the training
+    inputs are buffers, so it is saved with the weights.
 
     Parameters
     ----------
     network : nn.Module
     mean, std : tensors (C, 1, 1) or (d,)
     spec : dict
-        How the network was built, as plain data: its name (None for a user's own module), input shape, that of the
-        training inputs before cropping, number of outputs, and whether it was trained on pixels (uint8 images).
+        How the network was built, as plain data: its name (None for a user's own module), input
+        shape, that of the training inputs before cropping, number of outputs, and whether it was
+        trained on pixels (uint8 images).
     """
 
     mean: Tensor
@@ -30,7 +31,8 @@ class Prepared(nn.Module):
     def __init__(self, network: nn.Module, mean: Tensor, std: Tensor, spec: dict[str, Any]) -> None:
         super().__init__()
         self.network = network
-        # Kept in float64: features far from zero lose their digits if the mean is subtracted in float32.
+        # Kept in float64: features far from zero lose their digits if the mean is subtracted in
+        # float32.
         self.register_buffer("mean", mean.double())
         self.register_buffer("std", std.double())
         self.spec = spec
@@ -45,7 +47,8 @@ class Prepared(nn.Module):
     def prepare(self, x: Tensor) -> Tensor:
         """Raw inputs as standardised numbers of the network's own precision.
 
-        A method that mixes inputs mixes these, and hands them to `self.network`: raw pixels are bytes.
+        A method that mixes inputs mixes these, and hands them to `self.network`: raw pixels are
+        bytes.
         """
         dtype = next((p.dtype for p in self.network.parameters()), torch.float32)
         if x.dtype == torch.uint8:

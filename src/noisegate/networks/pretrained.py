@@ -19,21 +19,24 @@ _STAGES = {8: (2, 2, 2, 2), 16: (3, 4, 6, 3)}
 
 
 class Pretrained:
-    """A factory (input_shape, n_outputs) -> network whose weights come from a file; its last layer is fresh.
+    """A factory (input_shape, n_outputs) -> network whose weights come from a file.
+
+    Its last layer is fresh.
 
     Parameters
     ----------
     name : str
-        resnet18, resnet34 or resnet50, for which the ImageNet stem is meant whatever the size of the images; or a
-        deeplab network, whose encoder is loaded.
+        resnet18, resnet34 or resnet50, for which the ImageNet stem is meant whatever the size of
+        the images; or a deeplab network, whose encoder is loaded.
     path : path
-        A safetensors file with the names of torchvision's state dict; for xception65 those of timm's.
+        A safetensors file with the names of torchvision's state dict; for xception65 those of
+        timm's.
 
     Attributes
     ----------
     __qualname__ : str
-        Network, file name and a hash of the content: what makes two runs with such a network the same one,
-        wherever the file lies.
+        Network, file name and a hash of the content: what makes two runs with such a network the
+        same one, wherever the file lies.
     """
 
     def __init__(self, name: str, path: str | Path) -> None:
@@ -73,7 +76,10 @@ def _stored_names(encoder: ResNet | ResNetEncoder | Xception65) -> dict[str, str
 
 
 def pretrained(name: str, path: str | Path) -> Pretrained:
-    """The factory of a ResNet that starts from the weights in a file; a missing file is refused at once."""
+    """The factory of a ResNet that starts from the weights in a file.
+
+    A missing file is refused at once.
+    """
     return Pretrained(name, path)
 
 
@@ -100,7 +106,10 @@ def torchvision_name(key: str, network: ResNet | ResNetEncoder) -> str:
 
 
 def _read(path: Path, wanted: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Read some tensors of a file. Missing ones and other shapes raise an error; other tensors are ignored."""
+    """Read some tensors of a file.
+
+    Missing ones and other shapes raise an error; other tensors are ignored.
+    """
     found: dict[str, Tensor] = {}
     try:
         with safe_open(path, framework="pt") as file:

@@ -49,7 +49,9 @@ NETWORKS: Registry[NetworkEntry] = Registry("network")
 
 
 def register(name: str, description: str, *, pattern: str | None = None) -> Callable[[B], B]:
-    """Give a network a name. A decorator of a class or function `(input_shape, n_outputs) -> nn.Module`.
+    """Give a network a name.
+
+    A decorator of a class or function `(input_shape, n_outputs) -> nn.Module`.
 
     Parameters
     ----------
@@ -58,8 +60,8 @@ def register(name: str, description: str, *, pattern: str | None = None) -> Call
     description : str
         One line for `noisegate list networks`.
     pattern : str, default=None
-        A regular expression, for a family of names; the function also gets its groups, as text. None: the
-        name alone.
+        A regular expression, for a family of names; the function also gets its groups, as text.
+        None: the name alone.
 
     >>> from noisegate.networks import MLP, NETWORKS, build, register
     >>> @register("narrow", "one hidden layer of two")
@@ -203,8 +205,8 @@ def auto_name(input_shape: Sequence[int]) -> str:
 def find_head(network: nn.Module, n_outputs: int) -> nn.Linear | nn.Conv2d:
     """The last layer of any network: what `Objective.init_head_` initialises.
 
-    Its attribute `head` if that is a layer of `n_outputs`, else the last linear layer or 1x1 convolution in
-    order of registration that gives `n_outputs` numbers.
+    Its attribute `head` if that is a layer of `n_outputs`, else the last linear layer or 1x1
+    convolution in order of registration that gives `n_outputs` numbers.
 
     >>> from torch import nn
     >>> find_head(nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3)), 3)

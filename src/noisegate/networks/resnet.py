@@ -16,7 +16,9 @@ STAGES = {18: (2, 2, 2, 2), 34: (3, 4, 6, 3), 50: (3, 4, 6, 3)}
 
 
 class ResNet(BodyAndHead):
-    """ResNet-18, -34 or -50 with projection shortcuts; bottlenecks have their stride in the 3x3 convolution.
+    """ResNet-18, -34 or -50 with projection shortcuts.
+
+    Bottlenecks have their stride in the 3x3 convolution.
 
     Parameters
     ----------
@@ -24,8 +26,8 @@ class ResNet(BodyAndHead):
     n_outputs : int
     depth : 18, 34 or 50
     stem : "cifar" or "imagenet", optional
-        cifar: a 3x3 convolution of stride 1 and no pooling; imagenet: 7x7 of stride 2 and a max-pool of
-        stride 2. By default cifar where the smaller side has fewer than 64 pixels.
+        cifar: a 3x3 convolution of stride 1 and no pooling; imagenet: 7x7 of stride 2 and a
+        max-pool of stride 2. By default cifar where the smaller side has fewer than 64 pixels.
 
     References
     ----------
@@ -118,7 +120,8 @@ def _basic_branch(n_in: int, width: int, stride: int) -> nn.Sequential:
 class CifarResNet(BodyAndHead):
     """The ResNet for CIFAR: depth 6n + 2, three stages of 16, 32 and 64 filters, n basic blocks each.
 
-    Shortcuts have no parameters (option A of the paper): every second pixel, zeros for the new channels.
+    Shortcuts have no parameters (option A of the paper): every second pixel, zeros for the new
+    channels.
 
     References
     ----------

@@ -40,7 +40,8 @@ class WideResNet(BodyAndHead):
 class _Block(nn.Module):
     """Two 3x3 convolutions, each after batch norm and ReLU.
 
-    Where the shape changes the shortcut is a 1x1 convolution of the activation, else it is the input itself.
+    Where the shape changes the shortcut is a 1x1 convolution of the activation, else it is the
+    input itself.
     """
 
     def __init__(self, n_in: int, width: int, stride: int) -> None:

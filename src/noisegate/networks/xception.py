@@ -28,7 +28,8 @@ class Xception65(nn.Module):
     Attributes
     ----------
     channels : (int, int)
-        Channels of the two maps that it returns: at stride 4, before the second block's stride, and the last one.
+        Channels of the two maps that it returns: at stride 4, before the second block's stride, and
+        the last one.
 
     Notes
     -----
@@ -52,7 +53,8 @@ class Xception65(nn.Module):
             inside = shortcut == "none"
             dilated = stride * step > output_stride
             blocks.append(_Block(n_in, widths, 1 if dilated else step, rate, shortcut, inside))
-            # The stride is that of a block's last convolution: a dilation in its place begins after it.
+            # The stride is that of a block's last convolution: a dilation in its place begins after
+            # it.
             rate, stride = (rate * step, stride) if dilated else (rate, stride * step)
             n_in = widths[-1]
         self.blocks = nn.ModuleList(blocks)

@@ -28,8 +28,8 @@ _STREAM = 0x401_5E
 class Noise(ABC):
     """How labels go wrong.
 
-    A subclass is a frozen dataclass: it checks its settings when it is made and draws in `draw`. Two noises
-    are equal when their settings are.
+    A subclass is a frozen dataclass: it checks its settings when it is made and draws in `draw`.
+    Two noises are equal when their settings are.
 
     Attributes
     ----------
@@ -82,7 +82,10 @@ class Noise(ABC):
 
     @abstractmethod
     def draw(self, y: Labels, x: npt.NDArray[Any] | None, n_classes: int, seed: int) -> Labels:
-        """Observed labels for checked clean ones, as a new array; random numbers come from `stream(seed)`."""
+        """Observed labels for checked clean ones, as a new array.
+
+        Random numbers come from `stream(seed)`.
+        """
 
     def transition(self, n_classes: int) -> Matrix:
         """The matrix T with T[i, j] = P(observed j | clean i), where there is one.
@@ -187,7 +190,10 @@ def check_rate(rate: float, what: str = "rate") -> float:
 
 
 def check_matrix(matrix: npt.ArrayLike) -> Matrix:
-    """Check a row-stochastic matrix; return it as read-only float64. Errors name the first bad row."""
+    """Check a row-stochastic matrix; return it as read-only float64.
+
+    Errors name the first bad row.
+    """
     try:
         t = np.array(matrix, dtype=np.float64)
     except (TypeError, ValueError):

@@ -14,7 +14,8 @@ from noisegate.errors import InputError
 Probs = npt.NDArray[np.floating[Any]]
 Ints = npt.NDArray[np.int64]
 
-#: Numbers of a block: 1 MiB of float64, which stays in a core's cache over all that is done with it.
+#: Numbers of a block: 1 MiB of float64, which stays in a core's cache over all that is done with
+#: it.
 BLOCK = 1 << 17
 #: Up to this many classes, rows are so short that going along columns is faster.
 FEW = 64
@@ -42,7 +43,10 @@ def check_probs(probs: npt.ArrayLike, *, values: bool = True) -> Probs:
 
 
 def check_block(p: Probs, first: int = 0) -> None:
-    """Raise an InputError unless the rows of a block are probabilities; `first` is the number of the first."""
+    """Raise an InputError unless the rows of a block are probabilities.
+
+    `first` is the number of the first.
+    """
     # NaN and infinity show in the sums, so that two passes over the block suffice.
     ones = np.ones(p.shape[1], dtype=p.dtype if p.dtype != np.float16 else np.float32)
     sums = p @ ones
@@ -85,8 +89,8 @@ class Counted:
     Attributes
     ----------
     guess : int64 array (N,)
-        The clean class each row counts into, -1 where it is confidently of none: the one class whose
-        threshold the row reaches, or its most probable class if it reaches several. This is
+        The clean class each row counts into, -1 where it is confidently of none: the one class
+        whose threshold the row reaches, or its most probable class if it reaches several. This is
         cleanlab's rule; the paper takes the most probable among the classes that are reached. They
         differ only where the most probable class is not reached and two others are.
     against : bool array (N,)
@@ -100,8 +104,8 @@ class Counted:
 class Confident:
     """Confident counting over all rows: thresholds first, then blocks of `Counted`.
 
-    The threshold of a class is its mean probability over the rows labelled so, infinite where there are
-    none. The values of `p` are checked on the way.
+    The threshold of a class is its mean probability over the rows labelled so, infinite where there
+    are none. The values of `p` are checked on the way.
 
     Attributes
     ----------
@@ -128,10 +132,12 @@ class Confident:
             if self.wide:
                 best = part.argmax(axis=1)
                 self._best[block], self._top[block], self._own[block] = best, part[rows, best], own
-        # A class nobody is labelled as gets a threshold nobody reaches; none lets a probability of 0 pass.
+        # A class nobody is labelled as gets a threshold nobody reaches; none lets a probability of
+        # 0 pass.
         mean = np.where(self.observed > 0, total / np.maximum(self.observed, 1), np.inf)
         self.threshold = mean.clip(min=2 * SLACK)
-        # The slack keeps rows at the threshold but for rounding, as when all probabilities are equal.
+        # The slack keeps rows at the threshold but for rounding, as when all probabilities are
+        # equal.
         self._low = self.threshold - SLACK
 
     def blocks(self) -> Iterator[tuple[slice, Counted]]:
@@ -177,7 +183,8 @@ class Confident:
         Returns
         -------
         pairs, counts : int64 arrays (P,)
-            Codes observed * K + clean in order, and how many rows; the diagonal counts at least one.
+            Codes observed * K + clean in order, and how many rows; the diagonal counts at least
+            one.
         against : bool array (N,)
             As in `Counted`.
         """
@@ -199,7 +206,8 @@ class Confident:
             dense[diagonal] = dense[diagonal].clip(min=1)
             pairs = np.flatnonzero(dense)
             return pairs, dense[pairs], against
-        # One extra count of every diagonal pair makes them appear; it is taken back where there were others.
+        # One extra count of every diagonal pair makes them appear; it is taken back where there
+        # were others.
         pairs, counts = np.unique(np.concatenate([*codes, diagonal]), return_counts=True)
         counts[np.searchsorted(pairs, diagonal)] -= 1
         return pairs, counts.clip(min=1), against

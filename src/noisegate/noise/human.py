@@ -21,9 +21,9 @@ from noisegate.noise.labels import label_hash
 class Human(Noise):
     """Labels of human annotators, such as CIFAR-10N (Wei et al., 2022), in the order of the training set.
 
-    `corrupt(y)` returns these labels whatever the seed, after checking that there are as many as in `y` and,
-    where the holder knows the clean labels, that `y` is those: otherwise the order of the training set
-    differs and every label would belong to another image.
+    `corrupt(y)` returns these labels whatever the seed, after checking that there are as many as in
+    `y` and, where the holder knows the clean labels, that `y` is those: otherwise the order of the
+    training set differs and every label would belong to another image.
 
     Parameters
     ----------

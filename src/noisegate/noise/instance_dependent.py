@@ -22,13 +22,14 @@ SCALES = {"unit": 255.0, "raw": 1.0}
 class InstanceDependent(Noise):
     """The part-dependent noise of Xia et al. (2020), as CausalNL and others use it.
 
-    For each example its own flip probability q is drawn from Normal(rate, std) truncated to [0, 1]; for each
-    class y there is a random matrix W_y of standard normals, shape (d, K). With a = x W_y and a_y = -inf,
+    For each example its own flip probability q is drawn from Normal(rate, std) truncated to [0, 1];
+    for each class y there is a random matrix W_y of standard normals, shape (d, K). With a = x W_y
+    and a_y = -inf,
 
         P(observed j | x, y) = q softmax(a)_j for j != y,     P(observed y | x, y) = 1 - q.
 
-    So examples that look alike go wrong alike. The expected flip rate is the mean of the truncated normal:
-    `rate` in the middle of [0, 1], but 0.08 at rate 0 with std 0.1.
+    So examples that look alike go wrong alike. The expected flip rate is the mean of the truncated
+    normal: `rate` in the middle of [0, 1], but 0.08 at rate 0 with std 0.1.
 
     Parameters
     ----------
@@ -37,8 +38,8 @@ class InstanceDependent(Noise):
     std : float
         Their spread; 0 gives every example the same flip probability.
     scale : {"unit", "raw"}
-        "unit" divides uint8 inputs by 255. "raw" takes them as they are, like the public generators of Xia et al.
-        and of CausalNL's authors. Other inputs are taken as they are either way.
+        "unit" divides uint8 inputs by 255. "raw" takes them as they are, like the public generators
+        of Xia et al. and of CausalNL's authors. Other inputs are taken as they are either way.
 
     Notes
     -----
@@ -48,8 +49,8 @@ class InstanceDependent(Noise):
     that is below 0.01 for 99.8 % of them with "raw", for 60.5 % with "unit", whose mean is 0.041. Results published
     with this noise are of "raw".
 
-    There is no standardisation. Inputs are flattened and worked through class by class in chunks, so memory does
-    not grow with N K d.
+    There is no standardisation. Inputs are flattened and worked through class by class in chunks,
+    so memory does not grow with N K d.
 
     References
     ----------
@@ -86,7 +87,8 @@ class InstanceDependent(Noise):
         observed = y.copy()
         for label in np.unique(y):
             rows = np.flatnonzero(flip & (y == label))
-            # Each class's matrix has its own stream, so that dropping other classes does not change it.
+            # Each class's matrix has its own stream, so that dropping other classes does not change
+            # it.
             shape = (flat.shape[1], n_classes)
             weights = stream(seed, 1 + int(label)).standard_normal(shape, dtype=np.float32)
             step = max(1, _CHUNK // max(flat.shape[1], n_classes))
@@ -108,7 +110,10 @@ class InstanceDependent(Noise):
 
 
 def truncated_normal(u: Matrix, mean: float, std: float) -> Matrix:
-    """Normal(mean, std) truncated to [0, 1], by the inverse CDF at uniform numbers `u`; mean in [0, 1]."""
+    """Normal(mean, std) truncated to [0, 1], by the inverse CDF at uniform numbers `u`.
+
+    Mean in [0, 1].
+    """
     if std == 0:
         return np.full_like(u, mean)
     from scipy.special import ndtr, ndtri
@@ -132,5 +137,6 @@ def _draw_other(scores: Matrix, label: int, u: Matrix) -> Labels:
     scores[:, label] = -np.inf
     weights = np.exp(scores - scores.max(axis=1, keepdims=True))
     cumulated = np.cumsum(weights, axis=1)
-    # u < 1, so some cumulated weight exceeds u times the total; an entry of weight 0 is never the first.
+    # u < 1, so some cumulated weight exceeds u times the total; an entry of weight 0 is never the
+    # first.
     return (cumulated > (u * cumulated[:, -1])[:, None]).argmax(axis=1)

@@ -31,8 +31,8 @@ class NoiseReport:
     rate : float
         Realised flip rate: the share of labels that differ.
     transition : float64 array (K, K)
-        Realised T[i, j], the share of the labels of clean class i that are observed as j. A class without
-        examples has the identity row.
+        Realised T[i, j], the share of the labels of clean class i that are observed as j. A class
+        without examples has the identity row.
     class_rates : float64 array (K,)
         Flip rate of each clean class, 1 - T[i, i].
     counts : int64 array (K,)
@@ -90,7 +90,9 @@ def describe(clean: npt.ArrayLike, observed: npt.ArrayLike, n_classes: int | Non
 
 
 def label_hash(labels: npt.ArrayLike) -> str:
-    """SHA-256 of the labels in decimal, one a line: the same on every machine and for every integer type.
+    """SHA-256 of the labels in decimal, one a line.
+
+    The same on every machine and for every integer type.
 
     >>> label_hash([3, 1, 4])[:12]
     '2611ee156db4'
@@ -141,14 +143,14 @@ def save_labels(
 ) -> str:
     """Write labels to a text file, atomically.
 
-    The first line is a comment with a JSON header; then comes one line per label, the observed one and, where
-    it is known, the clean one after a tab. `np.loadtxt(path, dtype=int)` reads it too.
+    The first line is a comment with a JSON header; then comes one line per label, the observed one
+    and, where it is known, the clean one after a tab. `np.loadtxt(path, dtype=int)` reads it too.
 
     Returns
     -------
     str
-        The SHA-256 of the observed labels: two people with the same one train on the same labels. It is that
-        of the first column as text: ``tail -n +2 labels.txt | cut -f1 | sha256sum``.
+        The SHA-256 of the observed labels: two people with the same one train on the same labels.
+        It is that of the first column as text: ``tail -n +2 labels.txt | cut -f1 | sha256sum``.
     """
     n_classes = None if classes is None else len(classes)
     labels, _ = check_labels(observed, n_classes, "observed labels")

@@ -20,7 +20,8 @@ SEGMENTS = ("swap", "drop", "shift")
 class MapNoise(Noise):
     """Noise on maps of labels `(N, H, W)`: every image is drawn by itself, void pixels stay void.
 
-    A subclass defines `draw_map`. `describe` of labels and noise gives the realised rate, over pixels with a label.
+    A subclass defines `draw_map`. `describe` of labels and noise gives the realised rate, over
+    pixels with a label.
     """
 
     def corrupt(
@@ -68,12 +69,15 @@ class MapBoundaries(MapNoise):
     Parameters
     ----------
     error : {"erode", "dilate", "displace"}
-        "erode": pixels of a segment near its edge get the nearest label beside it; "dilate": a segment takes its
-        neighbours' pixels; "displace": labels come from a place that a smooth random field points to.
+        "erode": pixels of a segment near its edge get the nearest label beside it; "dilate": a
+        segment takes its neighbours' pixels; "displace": labels come from a place that a smooth
+        random field points to.
     width : float, default=3.0
-        In pixels: how far the boundary moves; for "displace" the root mean square of each coordinate.
+        In pixels: how far the boundary moves; for "displace" the root mean square of each
+        coordinate.
     share : float, default=0.5
-        The share of segments that are eroded or dilated; those of an image's most frequent class never are.
+        The share of segments that are eroded or dilated; those of an image's most frequent class
+        never are.
     smoothness : float, default=12.0
         Of the field: the standard deviation of the Gaussian that smooths it, in pixels.
 
@@ -119,9 +123,9 @@ class MapSegments(MapNoise):
     rate : float
         The share of segments that go wrong.
     error : {"swap", "drop", "shift"}
-        "swap": another class, by `mapping` or drawn evenly; "drop": the nearest labels around it; "shift": moved by
-        `distance` in a random direction, with the nearest labels where it was. Segments of an image's most frequent
-        class are not dropped or shifted.
+        "swap": another class, by `mapping` or drawn evenly; "drop": the nearest labels around it;
+        "shift": moved by `distance` in a random direction, with the nearest labels where it was.
+        Segments of an image's most frequent class are not dropped or shifted.
     mapping : mapping of class to class, optional
         For "swap"; segments of other classes stay right.
     distance : float, default=8.0
@@ -182,7 +186,8 @@ class MapPatches(MapNoise):
     Parameters
     ----------
     rate : float
-        The share of pixels that patches cover, in expectation; those of the right class change nothing.
+        The share of pixels that patches cover, in expectation; those of the right class change
+        nothing.
     size : int, default=16
         Side of a patch in pixels.
     """
@@ -202,7 +207,8 @@ class MapPatches(MapNoise):
     def draw_map(self, y: Map, n_classes: int, rng: np.random.Generator) -> Map:
         out, (height, width) = y.copy(), y.shape
         side = self.size
-        # Corners are even over all places from which a patch reaches the image: every pixel is as likely covered.
+        # Corners are even over all places from which a patch reaches the image: every pixel is as
+        # likely covered.
         places = (height + side - 1) * (width + side - 1)
         count = rng.poisson(-np.log1p(-self.rate) * places / side**2)
         for _ in range(count):
@@ -236,7 +242,10 @@ def _foreground(y: Map) -> npt.NDArray[np.int32]:
 def displaced_places(
     shape: tuple[int, ...], width: float, smoothness: float, rng: np.random.Generator
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """A place near every pixel, by a smooth random field; `width` is the root mean square of each coordinate."""
+    """A place near every pixel, by a smooth random field.
+
+    `width` is the root mean square of each coordinate.
+    """
     from scipy import ndimage
 
     places = []

@@ -41,12 +41,14 @@ LEVELS: Mapping[str, tuple[float, ...]] = {
 class Symmetric(Noise):
     """Symmetric noise: all classes are corrupted at the same rate, towards all classes equally.
 
-    With probability `rate` a label is drawn anew, uniformly. There are two conventions for what from:
+    With probability `rate` a label is drawn anew, uniformly. There are two conventions for what
+    from:
 
     - `include_self=True`: from all K classes, the clean one among them. The true flip rate is only
-      rate (K - 1) / K, e.g. 0.36 for rate 0.4 and 10 classes. This is what the Logistic-Normal paper and the
-      softmax-temperature paper (Collier et al., 2020) do.
-    - `include_self=False`: from the K - 1 other classes. The true flip rate is `rate`. This is what the
+      rate (K - 1) / K, e.g. 0.36 for rate 0.4 and 10 classes. This is what the Logistic-Normal
+      paper and the softmax-temperature paper (Collier et al., 2020) do.
+    - `include_self=False`: from the K - 1 other classes. The true flip rate is `rate`. This is what
+      the
       label-smoothing paper (Lukasik et al., 2020) does.
 
     >>> Symmetric(0.4).transition(2)
@@ -97,13 +99,14 @@ class Asymmetric(Noise):
     Parameters
     ----------
     rate : float
-        P(observed = mapping[i] | clean = i) for each class i in the mapping. The flip rate over all labels is
-        `rate` times the share of the labels whose class is in the mapping.
+        P(observed = mapping[i] | clean = i) for each class i in the mapping. The flip rate over all
+        labels is `rate` times the share of the labels whose class is in the mapping.
     mapping : dict {source: target}, or "mnist", "cifar10" or "cifar100"
-        mnist is 7 > 1, 2 > 7, 5 <> 6, 3 > 8; cifar100 is i > i + 1, the last class to the first. cifar10 is
-        bird > airplane, cat <> dog, deer > horse and truck > automobile, classes in the order airplane,
-        automobile, bird, cat, deer, dog, frog, horse, ship, truck. The Logistic-Normal paper does not print
-        truck > automobile; its authors' code has it, and the paper's numbers fit it.
+        mnist is 7 > 1, 2 > 7, 5 <> 6, 3 > 8; cifar100 is i > i + 1, the last class to the first.
+        cifar10 is bird > airplane, cat <> dog, deer > horse and truck > automobile, classes in the
+        order airplane, automobile, bird, cat, deer, dog, frog, horse, ship, truck. The
+        Logistic-Normal paper does not print truck > automobile; its authors' code has it, and the
+        paper's numbers fit it.
 
     >>> Asymmetric(0.3, {0: 1}).transition(2)
     array([[0.7, 0.3],
@@ -146,7 +149,10 @@ class Asymmetric(Noise):
         return np.where(flip, self._targets(n_classes)[y], y)
 
     def transition(self, n_classes: int) -> Matrix:
-        """Row i is 1 - rate on i and rate on mapping[i]; a class outside the mapping has the identity row."""
+        """Row i is 1 - rate on i and rate on mapping[i].
+
+        A class outside the mapping has the identity row.
+        """
         targets = self._targets(n_classes)
         t = np.eye(n_classes) * (1.0 - self.rate)
         t[np.arange(n_classes), targets] += self.rate
@@ -162,9 +168,9 @@ class ClassDependent(Noise):
     Parameters
     ----------
     rates : sequence of K floats, or "normal", "reduced" or "increased"
-        The levels are those of the softmax-temperature paper (Collier et al., 2020, section 5.1 and appendix
-        C.3), for 10 classes. normal: 0-4 clean, 5..9 with 20, 30, 40, 50, 60 %; reduced: half of that;
-        increased: 0 and 1 clean, 2..9 with 5, 15, ..., 75 %.
+        The levels are those of the softmax-temperature paper (Collier et al., 2020, section 5.1 and
+        appendix C.3), for 10 classes. normal: 0-4 clean, 5..9 with 20, 30, 40, 50, 60 %; reduced:
+        half of that; increased: 0 and 1 clean, 2..9 with 5, 15, ..., 75 %.
 
     >>> ClassDependent([0.0, 0.5]).transition(2)
     array([[1.  , 0.  ],

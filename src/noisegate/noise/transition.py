@@ -26,20 +26,21 @@ def estimate_transition(
     ----------
     probs : array (N, K)
         Probabilities of the *observed* label from a model that was not trained on these rows: by
-        cross-validation or on held-out data. A model that has learnt the labels by heart makes T look like
-        the identity.
+        cross-validation or on held-out data. A model that has learnt the labels by heart makes T
+        look like the identity.
     y : integer array (N,), optional
         Observed labels; "confident" needs them, "anchor" does not.
     method : "anchor" or "confident"
-        anchor (Patrini et al., 2017): row i is the prediction on the example whose probability of class i is
-        at `percentile` among all, taken as certainly of class i; normalised.
-        confident (Northcutt et al., 2021): rows of the confident joint, see `confident_joint`, each
+        anchor (Patrini et al., 2017): row i is the prediction on the example whose probability of
+        class i is at `percentile` among all, taken as certainly of class i; normalised. confident
+        (Northcutt et al., 2021): rows of the confident joint, see `confident_joint`, each
         normalised. A class nobody is counted into has the identity row.
     percentile : float, optional
-        For "anchor". 100 is the largest probability, which is often an outlier; 97 is the original's choice,
-        99.9 the label-smoothing paper's. It must lie within the class: at 97 the row is another class's where a
-        class has less than 3 % of the rows. None chooses it class by class: as many rows lie above as 30 % of
-        those predicted as the class, but at most 3 %. That is 97 for ten equal classes, 99.7 for a hundred.
+        For "anchor". 100 is the largest probability, which is often an outlier; 97 is the
+        original's choice, 99.9 the label-smoothing paper's. It must lie within the class: at 97 the
+        row is another class's where a class has less than 3 % of the rows. None chooses it class by
+        class: as many rows lie above as 30 % of those predicted as the class, but at most 3 %. That
+        is 97 for ten equal classes, 99.7 for a hundred.
 
     Returns
     -------
@@ -73,15 +74,16 @@ def estimate_transition(
 def confident_joint(probs: npt.ArrayLike, y: npt.ArrayLike) -> Matrix:
     """Estimate the joint distribution of observed and clean labels by counting confident examples.
 
-    The threshold of a class is the mean probability of that class over the examples labelled so. An example
-    counts as (observed y, clean j) if j is a class it reaches the threshold of; if it reaches several, j is
-    its most probable class. Rows are then scaled to the observed class counts, and all to sum to one.
+    The threshold of a class is the mean probability of that class over the examples labelled so. An
+    example counts as (observed y, clean j) if j is a class it reaches the threshold of; if it
+    reaches several, j is its most probable class. Rows are then scaled to the observed class
+    counts, and all to sum to one.
 
     Returns
     -------
     float64 array (K, K)
-        Q[i, j] = P(observed i, clean j), as in the paper and in cleanlab: observed comes first. Row i sums to
-        the share of observed label i.
+        Q[i, j] = P(observed i, clean j), as in the paper and in cleanlab: observed comes first. Row
+        i sums to the share of observed label i.
     """
     p = check_probs(probs, values=False)
     labels = check_given(y, p)

@@ -17,13 +17,17 @@ from noisegate.errors import InputError, is_real
 from noisegate.objectives.upsampled import Size, upsample
 
 REDUCTIONS = ("mean", "sum", "none")
-# Where a batch is spread over processes: what makes the sum of one part's weights that of the whole batch.
+# Where a batch is spread over processes: what makes the sum of one part's weights that of the whole
+# batch.
 _add_up: Callable[[Tensor], Tensor] | None = None
 
 
 @contextlib.contextmanager
 def added_up(function: Callable[[Tensor], Tensor]) -> Iterator[None]:
-    """Inside, `weighted_mean` divides by `function(sum of the weights)`; see `noisegate.training.distributed`."""
+    """Inside, `weighted_mean` divides by `function(sum of the weights)`.
+
+    See `noisegate.training.distributed`.
+    """
     global _add_up
     before, _add_up = _add_up, function
     try:
@@ -38,10 +42,13 @@ def total_weight(weights: Tensor) -> Tensor:
 
 
 def weighted_mean(losses: Tensor, weights: Tensor) -> Tensor:
-    """sum(weights * losses) / sum(weights), and 0 where all weights are 0: the only reduction there is.
+    """sum(weights * losses) / sum(weights), and 0 where all weights are 0.
 
-    A row of weight 0 contributes nothing, whatever its loss. In a run on several processes the sum of the weights
-    is that of the whole batch, and this is the part of the mean that comes from the process's own rows.
+    The only reduction there is.
+
+    A row of weight 0 contributes nothing, whatever its loss. In a run on several processes the sum
+    of the weights is that of the whole batch, and this is the part of the mean that comes from the
+    process's own rows.
 
     >>> weighted_mean(torch.tensor([1.0, 3.0, float("inf")]), torch.tensor([1.0, 1.0, 0.0]))
     tensor(2.)
@@ -120,7 +127,10 @@ class Objective(nn.Module, ABC):
         """Log-probabilities of the clean class: `(B, n_outputs, ...)` -> `(B, K, ...)`."""
 
     def label_costs(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """The cost of the given integer labels, `(B, ...)`; a subclass may know a cheaper way than gathering."""
+        """The cost of the given integer labels, `(B, ...)`.
+
+        A subclass may know a cheaper way than gathering.
+        """
         return self.costs(outputs).gather(1, targets.unsqueeze(1)).squeeze(1)
 
     # What follows from it.
@@ -135,8 +145,8 @@ class Objective(nn.Module, ABC):
     def resized(self, outputs: Tensor, size: Size) -> Any:
         """What `costs`, `label_costs` and the others take for labels of a larger map: outputs upsampled bilinearly.
 
-        `Heteroscedastic` upsamples the logits that it samples instead; who wraps another objective hands on what
-        that one makes of them.
+        `Heteroscedastic` upsamples the logits that it samples instead; who wraps another objective
+        hands on what that one makes of them.
         """
         return upsample(outputs, size)
 
@@ -154,7 +164,10 @@ class Objective(nn.Module, ABC):
             return self.resized(outputs, self.check_size(outputs, size))
 
     def observed_log_probs(self, outputs: Tensor) -> Tensor:
-        """Log-probabilities of the label as it would be given; those of the clean class by default."""
+        """Log-probabilities of the label as it would be given.
+
+        Those of the clean class by default.
+        """
         return self.log_probs(outputs)
 
     @property
@@ -169,8 +182,8 @@ class Objective(nn.Module, ABC):
         ----------
         outputs : tensor (B, n_outputs, ...)
         targets : int64 tensor (B, ...) of labels, or float tensor (B, K, ...) of label probabilities
-            Probabilities take the expectation of the cost. Of maps `(B, n_outputs, h, w)` the targets may be
-            larger, `(B, H, W)`: see `resized`.
+            Probabilities take the expectation of the cost. Of maps `(B, n_outputs, h, w)` the
+            targets may be larger, `(B, H, W)`: see `resized`.
         reduction : {"mean", "sum", "none"}, optional
             Overrides the constructor's; "none" gives one number per label, `(B, ...)`.
         """
@@ -186,8 +199,8 @@ class Objective(nn.Module, ABC):
     def losses_and_weights(self, outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
         """The cost of each label and its weight, both `(B, ...)`; ignored labels have weight 0.
 
-        The loss is their `weighted_mean`. A method that weights or selects labels multiplies the weights by
-        its own.
+        The loss is their `weighted_mean`. A method that weights or selects labels multiplies the
+        weights by its own.
         """
         if not isinstance(outputs, Tensor) or not isinstance(targets, Tensor):
             given = type(targets if isinstance(outputs, Tensor) else outputs).__name__
@@ -217,7 +230,10 @@ class Objective(nn.Module, ABC):
         return labels, valid
 
     def _check_labels(self, labels: Tensor) -> None:
-        """Refuse labels outside 0..K-1 on the CPU; on a GPU the host would have to wait for their values."""
+        """Refuse labels outside 0..K-1 on the CPU.
+
+        On a GPU the host would have to wait for their values.
+        """
         if labels.device.type != "cpu" or torch.compiler.is_compiling() or not labels.numel():
             return
         try:
@@ -280,8 +296,9 @@ class Objective(nn.Module, ABC):
     def init_head_(self, layer: nn.Module) -> None:
         """Initialise the last layer of a network in place, one slice after the other.
 
-        An objective with a single slice leaves the layer as it is. Otherwise each slice is initialised as a
-        layer of its own (Glorot uniform, zero bias), so that no slice starts at zero.
+        An objective with a single slice leaves the layer as it is. Otherwise each slice is
+        initialised as a layer of its own (Glorot uniform, zero bias), so that no slice starts at
+        zero.
         """
         head_weight, bias = getattr(layer, "weight", None), getattr(layer, "bias", None)
         if not isinstance(head_weight, Tensor) or head_weight.shape[0] != self.n_outputs:
@@ -306,7 +323,10 @@ class Objective(nn.Module, ABC):
 
     @staticmethod
     def from_dict(stored: Mapping[str, Any]) -> Objective:
-        """The objective that `to_dict` described; a class of your own must have been imported before."""
+        """The objective that `to_dict` described.
+
+        A class of your own must have been imported before.
+        """
         return Objective.classes[stored["name"]](**stored["settings"])
 
     def extra_repr(self) -> str:
@@ -336,7 +356,8 @@ def _as_json(value: Any) -> Any:
 def objective_parameters(kind: type[Objective]) -> dict[str, Any]:
     """The parameters special to an objective, with their defaults: what a method of its name is tuned by.
 
-    A parameter without a default (a matrix that must be given) has the value `inspect.Parameter.empty`.
+    A parameter without a default (a matrix that must be given) has the value
+    `inspect.Parameter.empty`.
     """
     return {
         name: parameter.default

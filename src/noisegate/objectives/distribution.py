@@ -1,4 +1,7 @@
-"""The distribution behind the Logistic-Normal objective: a normal in logit space, seen on the simplex."""
+"""The distribution behind the Logistic-Normal objective.
+
+A normal in logit space, seen on the simplex.
+"""
 
 from __future__ import annotations
 
@@ -13,14 +16,17 @@ from noisegate.objectives.logistic_normal import full_quadratic
 
 
 class LogisticNormalDistribution:
-    """The law of softmax([z / tau, 0]) for z ~ N(mu, Sigma): a distribution over categorical distributions.
+    """The law of softmax([z / tau, 0]) for z ~ N(mu, Sigma).
 
-    Its density at a point s of the simplex of D + 1 parts, with respect to the first D coordinates, is
+    A distribution over categorical distributions.
+
+    Its density at a point s of the simplex of D + 1 parts, with respect to the first D coordinates,
+    is
 
         N(tau log(s_k / s_last); mu, Sigma) tau^D / prod_k s_k
 
-    (equation 4 of the paper, with the Jacobian of the temperature): it integrates to one at every temperature,
-    so likelihoods at different temperatures can be compared.
+    (equation 4 of the paper, with the Jacobian of the temperature): it integrates to one at every
+    temperature, so likelihoods at different temperatures can be compared.
 
     Parameters
     ----------

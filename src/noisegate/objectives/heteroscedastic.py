@@ -36,10 +36,12 @@ COVARIANCES = ("diagonal", "low-rank")
 MIN_SCALE = 1e-3
 #: Up to this rank a compiler writes out products with the factors.
 FUSED_RANK = 8
-#: Up to so many dimensions fixed points are Sobol's. Of more some pairs are strongly correlated: of 1000 points in
-#: 1000 dimensions by up to 0.76. Signs and rotations average that out in training, not where points are fixed.
+#: Up to so many dimensions fixed points are Sobol's. Of more some pairs are strongly correlated: of
+#: 1000 points in 1000 dimensions by up to 0.76. Signs and rotations average that out in training,
+#: not where points are fixed.
 FIXED_SOBOL = 128
-#: Up to so many numbers a place the points of maps are Sobol's in training: four times as many dimensions.
+#: Up to so many numbers a place the points of maps are Sobol's in training: four times as many
+#: dimensions.
 MAP_SOBOL = 256
 _MAX_DIMENSIONS = torch.quasirandom.SobolEngine.MAXDIM
 
@@ -64,7 +66,10 @@ def _fuses(rank: int) -> bool:
 
 
 def sampled_logits_adjoint(gradient: Tensor, normals: Tensor, rank: int) -> tuple[Tensor, Tensor, Tensor]:
-    """The gradient in mean, scale and factors; `gradient`, that in the logits `(N, K, s)`, is overwritten."""
+    """The gradient in mean, scale and factors.
+
+    `gradient`, that in the logits `(N, K, s)`, is overwritten.
+    """
     n, k, _ = gradient.shape
     factors = gradient.new_zeros(n, k, 0)
     if rank and _fuses(rank):
@@ -82,8 +87,8 @@ def label_chunk(
 ) -> tuple[Tensor, Tensor, Tensor, tuple[Tensor, ...]]:
     """What a chunk adds to `LabelCost`, in a function of its own so that no chunk outlives it.
 
-    Returns the factor for the sums so far, the new maximum of log p_sy, the sum of p_sy relative to it, and
-    the sums of the gradient weighted by p_sy (without `gradient`, none).
+    Returns the factor for the sums so far, the new maximum of log p_sy, the sum of p_sy relative to
+    it, and the sums of the gradient weighted by p_sy (without `gradient`, none).
     """
     logits = sampled_logits(mean, scale, factors, normals)
     here = index.expand(-1, 1, logits.shape[2])
@@ -110,9 +115,9 @@ def label_chunk(
 class LabelCost(torch.autograd.Function):
     """-log mean_s softmax(logits_s)_y with its gradient made in the forward, chunk by chunk.
 
-    With w_s the softmax over samples of log p_sy, the gradient in the logits of sample s is
-    w_s (p_s - onehot(y)) (equation 14 of Englesson et al.). Sums are kept relative to a running maximum of
-    log p_sy, as a streaming softmax does. Each chunk is written five times and read eight times.
+    With w_s the softmax over samples of log p_sy, the gradient in the logits of sample s is w_s
+    (p_s - onehot(y)) (equation 14 of Englesson et al.). Sums are kept relative to a running maximum
+    of log p_sy, as a streaming softmax does. Each chunk is written five times and read eight times.
     """
 
     @staticmethod
@@ -150,7 +155,9 @@ class LabelCost(torch.autograd.Function):
 
 
 class LogMeanSoftmax(torch.autograd.Function):
-    """log mean_s softmax(logits_s) of all classes, `(N, K)`; the backward makes the same points again.
+    """log mean_s softmax(logits_s) of all classes, `(N, K)`.
+
+    The backward makes the same points again.
 
     K gradients cannot be accumulated in the forward without K^2 memory, hence the second pass.
     """
@@ -188,8 +195,9 @@ class Heteroscedastic(Objective):
         u = mu + d * eps + V eta,    eps ~ N(0, I_K), eta ~ N(0, I_R),    d = softplus(.) + 0.001,
         p = mean over S samples of softmax(u / tau),    loss = -log p_y.
 
-    Where a label is likely to be wrong the network can predict a large d and so attenuate the loss. tau
-    trades bias for variance: as it falls, p comes nearer to P(argmax u = y) and its gradient varies more.
+    Where a label is likely to be wrong the network can predict a large d and so attenuate the loss.
+    tau trades bias for variance: as it falls, p comes nearer to P(argmax u = y) and its gradient
+    varies more.
 
     Parameters
     ----------
@@ -204,8 +212,8 @@ class Heteroscedastic(Objective):
     n_samples : int
         S in training: fresh points at every call, from torch's default generator of the device.
     n_samples_eval : int
-        S in evaluation mode: fixed points, the same for all rows, so that `probs` is deterministic and the
-        result of a row does not depend on its batch.
+        S in evaluation mode: fixed points, the same for all rows, so that `probs` is deterministic
+        and the result of a row does not depend on its batch.
 
     Notes
     -----
@@ -214,26 +222,29 @@ class Heteroscedastic(Objective):
     mu and scale. There the difference of the two logits is one normal number whatever their covariance is, so
     "low-rank" adds nothing to the model and no outputs.
 
-    Samples are scrambled Sobol points under a random digital shift per call. In training every row sees them with
-    its own random signs and rotation of the classes, which leaves p unbiased and the errors of the rows nearly
-    uncorrelated. Where K + R is above 128 in evaluation, or above 21,201 in training, points are stratified in
-    each dimension alone: of Sobol's some pairs would hang together. `benchmarks/results/heteroscedastic.md` has
-    the curve: several times fewer samples than independent ones for the same error of the gradient, but no gain at
-    temperature 0.1 with 100 classes.
+    Samples are scrambled Sobol points under a random digital shift per call. In training every row
+    sees them with its own random signs and rotation of the classes, which leaves p unbiased and the
+    errors of the rows nearly uncorrelated. Where K + R is above 128 in evaluation, or above 21,201
+    in training, points are stratified in each dimension alone: of Sobol's some pairs would hang
+    together. `benchmarks/results/heteroscedastic.md` has the curve: several times fewer samples
+    than independent ones for the same error of the gradient, but no gain at temperature 0.1 with
+    100 classes.
 
-    Cost: O(B S K) time; memory does not grow with S (chunks of at most 64 samples and 2 MiB on a CPU, of
-    64 MiB on a GPU, or one sample of all rows if that is larger). The defaults at batch 128 take at best 10 ms
-    for 10 classes and 51 ms for 100, forward and backward on one core: some 40 and 200 times cross-entropy's
-    loss. Integer targets accumulate the gradient in the forward; soft targets, `costs` and `log_probs` make
-    the samples again in the backward: two to six times as long. There is no double backward. In a run whose
-    networks are compiled (`execution="compiled"`) so are these costs: on one H200 and with S = 1000 two thirds
-    to a quarter of the time (`benchmarks/results/gpu.md`).
+    Cost: O(B S K) time; memory does not grow with S (chunks of at most 64 samples and 2 MiB on a
+    CPU, of 64 MiB on a GPU, or one sample of all rows if that is larger). The defaults at batch 128
+    take at best 10 ms for 10 classes and 51 ms for 100, forward and backward on one core: some 40
+    and 200 times cross-entropy's loss. Integer targets accumulate the gradient in the forward; soft
+    targets, `costs` and `log_probs` make the samples again in the backward: two to six times as
+    long. There is no double backward. In a run whose networks are compiled (`execution="compiled"`)
+    so are these costs: on one H200 and with S = 1000 two thirds to a quarter of the time
+    (`benchmarks/results/gpu.md`).
 
-    Maps `(B, n_outputs, h, w)` with targets `(B, H, W)` that are larger, or with `size=(H, W)`: sampled logits
-    are upsampled bilinearly before the softmax. The four places that a pixel lies between are dimensions of one
-    Sobol sequence, each place has random shifts of its own (in evaluation the same for all images; with more than
-    256 classes and factors together, in evaluation 32, noise is independent). The time is O(B S K H W), the memory
-    that of the result and some samples of some rows; `benchmarks/results/maps.md` says what how many samples cost.
+    Maps `(B, n_outputs, h, w)` with targets `(B, H, W)` that are larger, or with `size=(H, W)`:
+    sampled logits are upsampled bilinearly before the softmax. The four places that a pixel lies
+    between are dimensions of one Sobol sequence, each place has random shifts of its own (in
+    evaluation the same for all images; with more than 256 classes and factors together, in
+    evaluation 32, noise is independent). The time is O(B S K H W), the memory that of the result
+    and some samples of some rows; `benchmarks/results/maps.md` says what how many samples cost.
 
     References
     ----------
@@ -319,7 +330,10 @@ class Heteroscedastic(Objective):
         return -self.log_probs(outputs, size)
 
     def log_probs(self, outputs: Tensor | Upsampled, size: Size | None = None) -> Tensor:
-        """Log-probabilities, `(B, K, ...)`; with `size=(H, W)` those of logits upsampled sample by sample."""
+        """Log-probabilities, `(B, K, ...)`.
+
+        With `size=(H, W)` those of logits upsampled sample by sample.
+        """
         outputs, size = self._sized(outputs, size)
         if not outputs.numel():
             shape = (len(outputs), self.n_classes, *(size or outputs.shape[2:]))
@@ -333,15 +347,21 @@ class Heteroscedastic(Objective):
             return self._as_given(result, outputs, roll)
 
     def probs(self, outputs: Tensor | Upsampled, size: Size | None = None) -> Tensor:
-        """Probabilities, `(B, K, ...)`; with `size=(H, W)` those of logits upsampled sample by sample."""
+        """Probabilities, `(B, K, ...)`.
+
+        With `size=(H, W)` those of logits upsampled sample by sample.
+        """
         return self.log_probs(outputs, size).exp()
 
     @torch.no_grad()
     def variance(self, outputs: Tensor | Upsampled, size: Size | None = None) -> Tensor:
-        """Variance over the samples of the softmax of each class, `(B, K, ...)`; with `size=(H, W)` at that size.
+        """Variance over the samples of the softmax of each class, `(B, K, ...)`.
 
-        The per-class variance of the predictive distribution, in [0, 1/4]: where it is large, the network says
-        that the label is uncertain by nature. Samples, memory and time are those of `probs`.
+        With `size=(H, W)` at that size.
+
+        The per-class variance of the predictive distribution, in [0, 1/4]: where it is large, the
+        network says that the label is uncertain by nature. Samples, memory and time are those of
+        `probs`.
 
         >>> import torch, noisegate as ng
         >>> objective = ng.Heteroscedastic(2, temperature=0.01).eval()
@@ -399,7 +419,10 @@ class Heteroscedastic(Objective):
         return rows.view(len(outputs), *outputs.shape[2:], self.n_classes).movedim(-1, 1)
 
     def _rows(self, outputs: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
-        """The parameters, one row per label; in training with random signs and rotated by `roll` (N, 1)."""
+        """The parameters, one row per label.
+
+        In training with random signs and rotated by `roll` (N, 1).
+        """
         mean, scale, factors = self.parameters_of(outputs)
         n, device = mean.numel() // self.n_classes, mean.device
         mean = mean.movedim(1, -1).reshape(n, self.n_classes).contiguous()

@@ -21,7 +21,9 @@ COVARIANCES = ("full", "diagonal", "isotropic", "identity")
 
 
 def target_logit(n_classes: int, smoothing: float, dummy_class: bool) -> float:
-    """C = log(((1 - t) N + t) / t): the logit of the given class in the smoothed target (appendix A.5).
+    """C = log(((1 - t) N + t) / t).
+
+    The logit of the given class in the smoothed target (appendix A.5).
 
     N is the number of parts of the simplex: K + 1 with the dummy class, K without.
 
@@ -58,7 +60,10 @@ def full_quadratic(residual: Tensor, c: Tensor, min_scale: float) -> tuple[Tenso
 
 
 def residuals(mu: Tensor, labels: Tensor, target: float, n_classes: int) -> Tensor:
-    """z - mu, `(B, D, ...)`: z is `target` at the label; or all -`target` for the class that mu leaves out."""
+    """z - mu, `(B, D, ...)`: z is `target` at the label.
+
+    Or all -`target` for the class that mu leaves out.
+    """
     index, d = labels.unsqueeze(1), mu.shape[1]
     if d == n_classes:
         return mu.neg().scatter_add_(1, index, torch.full_like(index, target, dtype=mu.dtype))
@@ -67,16 +72,20 @@ def residuals(mu: Tensor, labels: Tensor, target: float, n_classes: int) -> Tens
 
 
 def _dot(a: Tensor, b: Tensor) -> Tensor:
-    """Inner products over dimension 1, kept. A batched matrix product would take four times as long on a CPU."""
+    """Inner products over dimension 1, kept.
+
+    A batched matrix product would take four times as long on a CPU.
+    """
     return (a * b).sum(1, keepdim=True)
 
 
 class _FullCost(torch.autograd.Function):
     """|u|^2 / 2 + log s of `full_quadratic` for outputs (mu, c), with its gradient written by hand.
 
-    With alpha = c.r / s, u = (r - alpha c) / lambda and beta = alpha (1 / lambda^2 + 1 / (s lambda)) the gradients
-    are beta c - r / lambda^2 for mu and (alpha beta + alpha^2 / (s lambda) + 2 / s) c - beta r for c: two vectors,
-    r and c, are all that is kept, and each half of the gradient is written in two passes.
+    With alpha = c.r / s, u = (r - alpha c) / lambda and beta = alpha (1 / lambda^2 + 1 / (s
+    lambda)) the gradients are beta c - r / lambda^2 for mu and (alpha beta + alpha^2 / (s lambda) +
+    2 / s) c - beta r for c: two vectors, r and c, are all that is kept, and each half of the
+    gradient is written in two passes.
     """
 
     @staticmethod
@@ -121,13 +130,14 @@ _FullCost.forward.__signature__ = inspect.signature(_FullCost.forward)  # type: 
 class LogisticNormal(Objective):
     r"""Negative log-likelihood of a Logistic-Normal distribution: label noise as a Gaussian in logit space.
 
-    The given label, smoothed, is mapped to a target logit z; the network predicts its mean mu and its
-    covariance Sigma, and the cost is that of a normal distribution:
+    The given label, smoothed, is mapped to a target logit z; the network predicts its mean mu and
+    its covariance Sigma, and the cost is that of a normal distribution:
 
         NLL = r' Sigma^-1 r / 2 + log det Sigma^(1/2) + D/2 log 2 pi,    r = z - mu,
         Sigma^(1/2) = c c' + lambda I.
 
-    A residual larger than lambda is attenuated: the network explains a label it does not believe by variance.
+    A residual larger than lambda is attenuated: the network explains a label it does not believe by
+    variance.
 
     Parameters
     ----------
@@ -138,12 +148,13 @@ class LogisticNormal(Objective):
     min_scale : float
         lambda, the paper's threshold of loss attenuation. The paper tunes it over .1, .5, 1.
     smoothing : float
-        t in (0, 1): how far the target is from the corner of the simplex (the authors' code has 0.01).
+        t in (0, 1): how far the target is from the corner of the simplex (the authors' code has
+        0.01).
     covariance : {"full", "diagonal", "isotropic", "identity"}
         "full" is c c' + lambda I squared; diagonal and isotropic scales are softplus(.) + lambda.
     dummy_class : bool
-        Add a class that never occurs, so that all K classes are treated alike (D = K); without it the last
-        class is the reference of softmax-centred (D = K - 1).
+        Add a class that never occurs, so that all K classes are treated alike (D = K); without it
+        the last class is the reference of softmax-centred (D = K - 1).
 
     Notes
     -----
@@ -238,7 +249,9 @@ class LogisticNormal(Objective):
         return self._nll(quadratic, log_scale, d).to(torch.promote_types(outputs.dtype, torch.float32))
 
     def label_term(self, outputs: Tensor, targets: Tensor, covariance: str = "learnt") -> Tensor:
-        """r' Sigma^-1 r of the given labels, `(B, ...)`: what figures 6 and 7 of the paper draw; 0 of ignored ones.
+        """r' Sigma^-1 r of the given labels, `(B, ...)`: what figures 6 and 7 of the paper draw.
+
+        0 of ignored ones.
 
         Parameters
         ----------
@@ -258,8 +271,8 @@ class LogisticNormal(Objective):
     def distribution(self, outputs: Tensor) -> LogisticNormalDistribution:
         """The predicted distribution over label distributions: one for each row of outputs `(B, n_outputs, ...)`.
 
-        Its points have K + 1 parts with the dummy class, whose share is the last, and K without; the parts are the
-        last dimension, `(B, ..., parts)`.
+        Its points have K + 1 parts with the dummy class, whose share is the last, and K without;
+        the parts are the last dimension, `(B, ..., parts)`.
         """
         from noisegate.objectives.distribution import LogisticNormalDistribution
 

@@ -1,4 +1,7 @@
-"""Normal points for sampling: of low discrepancy, stratified, or hashed; made in chunks and made again at will."""
+"""Normal points for sampling: of low discrepancy, stratified, or hashed.
+
+Made in chunks and made again at will.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,8 @@ from torch import Tensor
 
 from noisegate._fusing import fused
 
-#: Elements and samples of a chunk. On a CPU it should stay in the cache; a GPU wants few, large kernels.
+#: Elements and samples of a chunk. On a CPU it should stay in the cache; a GPU wants few, large
+#: kernels.
 CHUNK_LIMITS = {"cpu": (2**19, 2**6), "cuda": (2**24, 2**14)}
 #: Bits of a Sobol point.
 BITS = 30
@@ -39,8 +43,8 @@ def sobol_directions(dimensions: int, n_bits: int, seed: int = 0) -> Tensor:
 class Points:
     """Normal points of low discrepancy, made a chunk at a time from direction numbers and a digital shift.
 
-    The shift randomises them: a point with a uniform shift is exactly N(0, I). The same shift gives the same
-    points again, so that a backward pass needs no random numbers.
+    The shift randomises them: a point with a uniform shift is exactly N(0, I). The same shift gives
+    the same points again, so that a backward pass needs no random numbers.
 
     Parameters
     ----------
@@ -78,15 +82,16 @@ def sobol_table(directions: Tensor, low: int) -> Tensor:
 def sobol_normals(table: Tensor, first: Tensor, count: int, dtype: torch.dtype) -> Tensor:
     """`(D, count)` points of a chunk whose first one has these bits `(D,)`."""
     bits = first.unsqueeze(1) ^ table[:, :count]
-    # float64: a float32 would round the largest numbers up to one, which is infinity in normal units.
+    # float64: a float32 would round the largest numbers up to one, which is infinity in normal
+    # units.
     return torch.special.ndtri((bits.double() + 0.5) * 2.0**-BITS).to(dtype)
 
 
 class Strata:
     """Normal points for many dimensions: each one's fall into 2^m equal strata, in an order of its own.
 
-    Every dimension is covered evenly, any two are as good as independent. As `Points` they are made a chunk at a
-    time, and the same keys give the same points again.
+    Every dimension is covered evenly, any two are as good as independent. As `Points` they are made
+    a chunk at a time, and the same keys give the same points again.
 
     Parameters
     ----------
@@ -115,7 +120,8 @@ def shuffled(index: Tensor, keys: Tensor, bits: int) -> Tensor:
     mask, half = (1 << bits) - 1, (bits + 1) // 2
     places = index.expand(len(keys), -1)
     for key in keys.unsqueeze(2).unbind(1):
-        # Each step can be undone: another bit pattern, an odd multiple, the upper half onto the lower one.
+        # Each step can be undone: another bit pattern, an odd multiple, the upper half onto the
+        # lower one.
         places = ((places ^ (key >> 32)) * (key & mask | 1)) & mask
         places = places ^ (places >> half)
     return places
@@ -135,7 +141,8 @@ class PlacePoints(Protocol):
 class HashedNormals:
     """Independent N(0, 1) numbers, each a function of a key and its own index: any part can be made again.
 
-    Upsampling mixes neighbouring places, so each needs noise of its own: too many dimensions for Sobol.
+    Upsampling mixes neighbouring places, so each needs noise of its own: too many dimensions for
+    Sobol.
 
     Parameters
     ----------
@@ -171,9 +178,10 @@ def _places(shape: tuple[int, int, int], rows: range, device: torch.device) -> T
 class TiledPoints:
     """Sobol points for maps: the places of every 2 x 2 tile are dimensions of one sequence.
 
-    Bilinear upsampling mixes four neighbouring places, and those always are the four kinds of a tile: what a pixel
-    sees is a low-discrepancy set. Each place and dimension has a random digital shift of its own, which makes every
-    point exactly N(0, I) and the errors of distant places independent.
+    Bilinear upsampling mixes four neighbouring places, and those always are the four kinds of a
+    tile: what a pixel sees is a low-discrepancy set. Each place and dimension has a random digital
+    shift of its own, which makes every point exactly N(0, I) and the errors of distant places
+    independent.
 
     Parameters
     ----------

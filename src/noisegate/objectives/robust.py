@@ -20,7 +20,8 @@ MAX_T2 = 5.0
 def _expm1(x: Tensor) -> Tensor:
     """exp(x) - 1 for x <= 0, with all digits of its gradient.
 
-    torch derives expm1 as its result + 1, which rounds exp(x) to 0 well before exp(x) itself underflows.
+    torch derives expm1 as its result + 1, which rounds exp(x) to 0 well before exp(x) itself
+    underflows.
     """
     return torch.where(x < -1, x.exp() - 1, torch.expm1(x))
 
@@ -85,8 +86,8 @@ def tempered_log_softmax(logits: Tensor, t: float) -> Tensor:
     ----------
     logits : tensor (B, K, ...)
     t : float
-        In [0, 5]. 1 is log-softmax; above it tails are heavy; below it small logits have probability 0 (their
-        logarithm is -inf, without a gradient).
+        In [0, 5]. 1 is log-softmax; above it tails are heavy; below it small logits have
+        probability 0 (their logarithm is -inf, without a gradient).
 
     Notes
     -----
@@ -116,7 +117,8 @@ def tempered_log_softmax(logits: Tensor, t: float) -> Tensor:
 def newton_steps(t: float) -> int:
     """How many steps reach the precision of float64 in the hardest cases found, and one or two more.
 
-    Those were rows of 2 to 21,843 logits: normal, uniform, Cauchy, geometric, of one or two levels, up to 1e4.
+    Those were rows of 2 to 21,843 logits: normal, uniform, Cauchy, geometric, of one or two levels,
+    up to 1e4.
     """
     if abs(t - 1) <= 0.35:
         return 7
@@ -162,19 +164,20 @@ class BiTempered(Objective):
     t1 : float
         In [0, 1]. Below 1 the cost is bounded (by 1 / (1 - t1)), so far outliers count little.
     t2 : float
-        In [t1, 5]. Above 1 the tail of p is heavy, so that labels near the boundary may be wrong; below 1
-        classes can have probability 0. (Below t1 the gradient would not be bounded.)
+        In [t1, 5]. Above 1 the tail of p is heavy, so that labels near the boundary may be wrong;
+        below 1 classes can have probability 0. (Below t1 the gradient would not be bounded.)
 
     Notes
     -----
     t1 = t2 = 1 is cross-entropy exactly. Probabilities are the tempered softmax; `log_probs` of a class of
     probability 0 is the log of the least normal number of the type, and has no gradient.
 
-    Soft targets take the expectation of the costs of the labels, as for every objective. The Bregman
-    divergence from the soft target itself differs from that by a term without the outputs: the gradients agree.
+    Soft targets take the expectation of the costs of the labels, as for every objective. The
+    Bregman divergence from the soft target itself differs from that by a term without the outputs:
+    the gradients agree.
 
-    At 1000 classes |sum p - 1| stays below 1e-12 in float64, and in float32 below 1e-5 for t2 >= 0.5 (5e-5 for
-    smaller ones); more classes take more in proportion.
+    At 1000 classes |sum p - 1| stays below 1e-12 in float64, and in float32 below 1e-5 for t2 >=
+    0.5 (5e-5 for smaller ones); more classes take more in proportion.
 
     References
     ----------
@@ -229,16 +232,17 @@ class NoiseAgainstNoise(Objective):
     n_classes : int
         Number of classes K; the network gives K outputs.
     sigma : float
-        Not negative; 0 is cross-entropy. Tuned over .1, .2, .5, .75, 1 in the Logistic-Normal paper.
+        Not negative; 0 is cross-entropy. Tuned over .1, .2, .5, .75, 1 in the Logistic-Normal
+        paper.
 
     Notes
     -----
     One eps for each example (or pixel), from torch's default generator, in training mode only; in evaluation
     mode it is cross-entropy. The loss of a step can be negative; its expectation is cross-entropy.
 
-    The targets t = onehot(y) + sigma eps do not sum to one, and the gradient in the logits is (sum_k t_k) p - t. A
-    cross-entropy that takes targets for a distribution returns p - t, which is another method and memorises sooner
-    (`reproduction/README.md`).
+    The targets t = onehot(y) + sigma eps do not sum to one, and the gradient in the logits is
+    (sum_k t_k) p - t. A cross-entropy that takes targets for a distribution returns p - t, which is
+    another method and memorises sooner (`reproduction/README.md`).
 
     References
     ----------

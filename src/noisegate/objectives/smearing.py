@@ -25,11 +25,13 @@ BaseLike = Objective | Mapping[str, Any] | None
 #: Where the rows of a matrix have entries, and the logarithms of these: see `support`.
 Support = tuple[Tensor, Tensor]
 
-#: Rows of a transition matrix may be off by this much (float32, rounded tables); they are then normalised.
+#: Rows of a transition matrix may be off by this much (float32, rounded tables); they are then
+#: normalised.
 ROW_SUM_TOLERANCE = 1e-4
 #: A transition matrix with a larger condition number is not inverted.
 MAX_CONDITION = 1e4
-#: The log-probability of a label that the transition matrix says never occurs: log of the least normal float32.
+#: The log-probability of a label that the transition matrix says never occurs: log of the least
+#: normal float32.
 LOG_IMPOSSIBLE = math.log(torch.finfo(torch.float32).tiny)
 #: With all entries at least this large, a mixture of probabilities cannot underflow in float32.
 _LEAST_ENTRY = 1e-20
@@ -71,8 +73,8 @@ def transition_matrix(transition: MatrixLike, n_classes: int) -> Tensor:
 def inverse_transition(transition: Tensor, ridge: float = 0.0) -> Tensor:
     """inv((T + r I) / (1 + r)), refused where it would be mostly noise.
 
-    With a ridge r the matrix inverted is a mixture of T and the identity, which is still a transition matrix,
-    so the rows of the inverse still sum to one.
+    With a ridge r the matrix inverted is a mixture of T and the identity, which is still a
+    transition matrix, so the rows of the inverse still sum to one.
 
     >>> inverse_transition(torch.tensor([[0.55, 0.45], [0.45, 0.55]]).double())
     tensor([[ 5.5000, -4.5000],
@@ -114,8 +116,9 @@ def mix(matrix: Tensor, values: Tensor) -> Tensor:
 class _LogMixture(torch.autograd.Function):
     """log sum_i T[i, j] exp(log_p[n, i]) of every label j, `(N, K)` -> `(N, K)`, over the entries T has.
 
-    `from_clean` and `to_label` are the `support` of T' and of T; the second serves the backward pass, so that
-    both passes gather and neither scatters. Plain autograd would keep all summands; here they are made again.
+    `from_clean` and `to_label` are the `support` of T' and of T; the second serves the backward
+    pass, so that both passes gather and neither scatters. Plain autograd would keep all summands;
+    here they are made again.
     """
 
     @staticmethod
@@ -169,8 +172,9 @@ class Channel(nn.Module):
     If all entries of T are positive the most probable class reaches every label: after one shift no sum
     underflows, and a matrix product does. Otherwise sums run in log space over the entries that are not zero.
 
-    A label whose column of T is zero cannot be observed under T. Should it be observed all the same, it tells
-    nothing about the clean class: its log-probability is the constant `LOG_IMPOSSIBLE`, without a gradient.
+    A label whose column of T is zero cannot be observed under T. Should it be observed all the
+    same, it tells nothing about the clean class: its log-probability is the constant
+    `LOG_IMPOSSIBLE`, without a gradient.
 
     >>> channel = Channel(torch.tensor([[0.5, 0.5, 0.0], [0.0, 1.0, 0.0], [0.0, 0.5, 0.5]]).double())
     >>> channel(torch.tensor([[0.5, 0.25, 0.25]]).log()).exp()
@@ -202,7 +206,8 @@ class Channel(nn.Module):
         else:
             derived["never"] = never = (columns == 0).all(1)
             derived["clean_index"], logs = support(columns)
-            # Any finite number will do where the result is not used, to keep NaN out of the gradient.
+            # Any finite number will do where the result is not used, to keep NaN out of the
+            # gradient.
             derived["clean_logs"] = torch.where(never.unsqueeze(1), torch.zeros_like(logs), logs)
             derived["label_index"], derived["label_logs"] = support(self.transition)
         for name, value in derived.items():
@@ -245,8 +250,8 @@ class LabelSmoothing(Objective):
     n_classes : int
         Number of classes K; the network gives K outputs.
     alpha : float
-        In [0, 1]. 0 is cross-entropy, 1 ignores the labels. A tuning parameter: under label noise, values well
-        above the share of wrong labels often do best (Figure 2 of the paper sweeps it).
+        In [0, 1]. 0 is cross-entropy, 1 ignores the labels. A tuning parameter: under label noise,
+        values well above the share of wrong labels often do best (Figure 2 of the paper sweeps it).
 
     References
     ----------
@@ -284,8 +289,9 @@ class LabelSmearing(Objective):
 
         cost_y = sum_j M[y, j] l_j(f)
 
-    Standard training is M = I, label smoothing M = (1 - a) I + a/K J (all ones), backward correction
-    M = inv(T); for symmetric noise that is I / (1 - a) - a / ((1 - a) K) J (table 1 of the paper).
+    Standard training is M = I, label smoothing M = (1 - a) I + a/K J (all ones), backward
+    correction M = inv(T); for symmetric noise that is I / (1 - a) - a / ((1 - a) K) J (table 1 of
+    the paper).
 
     Parameters
     ----------
@@ -294,8 +300,8 @@ class LabelSmearing(Objective):
     matrix : array (K, K)
         M; any finite numbers, also negative ones. Row y belongs to the given label.
     base : Objective, optional
-        Gives the costs l; cross-entropy by default. It also decides on the outputs and the probabilities. Its
-        own weight, ignore_index and reduction are not used.
+        Gives the costs l; cross-entropy by default. It also decides on the outputs and the
+        probabilities. Its own weight, ignore_index and reduction are not used.
 
     References
     ----------
@@ -343,7 +349,8 @@ class BackwardCorrection(LabelSmearing):
 
         cost_y = sum_j inv(T)[y, j] l_j(f),        sum_j T[i, j] cost_j = l_i
 
-    The correction is unbiased, but entries of inv(T) are negative: so can the loss be, without a lower bound.
+    The correction is unbiased, but entries of inv(T) are negative: so can the loss be, without a
+    lower bound.
 
     Parameters
     ----------
@@ -352,11 +359,12 @@ class BackwardCorrection(LabelSmearing):
     transition : array (K, K)
         T[i, j] = P(observed j | clean i); rows sum to one.
     base : Objective, optional
-        Gives the costs l; cross-entropy by default. Its own weight, ignore_index and reduction are not used.
+        Gives the costs l; cross-entropy by default. Its own weight, ignore_index and reduction are
+        not used.
     ridge : float
-        Not negative. inv((T + ridge I) / (1 + ridge)) takes the place of inv(T): biased towards no correction,
-        with smaller entries. A matrix whose condition number exceeds 10,000 is refused (T is singular at 50 %
-        flips between two classes, and at 45 % its condition number is 10).
+        Not negative. inv((T + ridge I) / (1 + ridge)) takes the place of inv(T): biased towards no
+        correction, with smaller entries. A matrix whose condition number exceeds 10,000 is refused
+        (T is singular at 50 % flips between two classes, and at 45 % its condition number is 10).
 
     Notes
     -----
@@ -407,8 +415,9 @@ class ForwardCorrection(Objective):
 
         cost_y = -log sum_i T[i, y] p_i
 
-    The minimiser of the expected cost under the noise is the clean p. T is applied to probabilities: a label
-    that T explains as noise costs a bounded amount (-log(a/2) for two classes and T = (1 - a) I + a/2 J).
+    The minimiser of the expected cost under the noise is the clean p. T is applied to
+    probabilities: a label that T explains as noise costs a bounded amount (-log(a/2) for two
+    classes and T = (1 - a) I + a/2 J).
 
     Parameters
     ----------
@@ -417,8 +426,8 @@ class ForwardCorrection(Objective):
     transition : array (K, K)
         T[i, j] = P(observed j | clean i); rows sum to one. Its inverse is not needed.
     base : Objective, optional
-        Gives the probabilities p; cross-entropy, that is softmax, by default. Its costs, weight, ignore_index
-        and reduction are not used.
+        Gives the probabilities p; cross-entropy, that is softmax, by default. Its costs, weight,
+        ignore_index and reduction are not used.
 
     Notes
     -----
@@ -427,8 +436,9 @@ class ForwardCorrection(Objective):
     time in proportion to the largest number of entries of a column of T, and hold a few million summands at
     once: quick for flips between few classes, slow for a large T of many entries and some zeros.
 
-    A label whose column of T is zero can never be observed under T. If it is, it costs the constant 87.3 (the
-    negative log of the least normal float32) and has no gradient, since T says nothing about where it is from.
+    A label whose column of T is zero can never be observed under T. If it is, it costs the constant
+    87.3 (the negative log of the least normal float32) and has no gradient, since T says nothing
+    about where it is from.
 
     `log_probs` is about the clean class, `observed_log_probs` is log T'p.
 

@@ -72,8 +72,8 @@ Heading = tuple[str, int]
 class Page:
     """Build a report from top to bottom; every method adds a block and returns the page.
 
-    All text is escaped. In HTML, pictures are part of the file, so that it can be mailed or opened anywhere; there
-    are no scripts, and nothing is fetched.
+    All text is escaped. In HTML, pictures are part of the file, so that it can be mailed or opened
+    anywhere; there are no scripts, and nothing is fetched.
 
     Parameters
     ----------
@@ -284,7 +284,10 @@ def _fenced(text: str) -> str:
 
 
 def _table_lines(block: dict[str, Any]) -> list[list[str]]:
-    """The lines of a table; headings over several columns are repeated in each, as Markdown has no others."""
+    """The lines of a table.
+
+    Headings over several columns are repeated in each, as Markdown has no others.
+    """
     above = [[(Span(title),) for title, count in line for _ in range(count)] for line in block["groups"]]
     paths = [map(_cell, path) for path in zip(*above, block["header"], strict=True)]
     titles = ["<br>".join(filter(None, path)) for path in paths]

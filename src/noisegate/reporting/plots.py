@@ -1,7 +1,7 @@
 """Plots: decision boundaries, learning curves, calibration, confusion matrices, image grids.
 
-Every function draws into the axes it is given, or makes a figure of its own, and returns the figure. There is
-no pyplot here: nothing is shown, and no global state is touched.
+Every function draws into the axes it is given, or makes a figure of its own, and returns the
+figure. There is no pyplot here: nothing is shown, and no global state is touched.
 """
 
 from __future__ import annotations
@@ -173,8 +173,8 @@ def decision_boundary(
 ) -> Figure:
     """The decision boundary of a classifier of points in the plane.
 
-    The background mixes the colours of the classes by their probabilities; the line is where the most
-    probable class changes; points have the colour of their given label.
+    The background mixes the colours of the classes by their probabilities; the line is where the
+    most probable class changes; points have the colour of their given label.
 
     Parameters
     ----------
@@ -278,10 +278,12 @@ def reliability(
     color: str = PALETTE[1],
     ax: Axes | None = None,
 ) -> Figure:
-    """Accuracy against confidence in bins of equal width; calibrated probabilities lie on the diagonal.
+    """Accuracy against confidence in bins of equal width.
 
-    The bars are as dark as their bin is full, a dot stands at the mean confidence of its bin, and the title
-    tells the expected calibration error of as many bins.
+    Calibrated probabilities lie on the diagonal.
+
+    The bars are as dark as their bin is full, a dot stands at the mean confidence of its bin, and
+    the title tells the expected calibration error of as many bins.
 
     Parameters
     ----------
@@ -323,7 +325,9 @@ def heat_map(
     columns: str = "given label",
     ax: Axes | None = None,
 ) -> Figure:
-    """A transition or confusion matrix; numbers are written in where there is room (up to 12 classes).
+    """A transition or confusion matrix.
+
+    Numbers are written in where there is room (up to 12 classes).
 
     Parameters
     ----------

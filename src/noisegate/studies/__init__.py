@@ -59,8 +59,8 @@ def run(
     out : path
         The folder of results; several studies may share one, and so may several processes.
     choice : Choice, default=None
-        Its size, rows, columns and changes; None: all of it at the size of the paper. For a study of the
-        catalogue it is stored, so that `write_reports` writes the report of it.
+        Its size, rows, columns and changes; None: all of it at the size of the paper. For a study
+        of the catalogue it is stored, so that `write_reports` writes the report of it.
     engine, workers, options
         See `noisegate.studies.engines.build`.
     device, root
@@ -73,8 +73,8 @@ def run(
     Returns
     -------
     Results
-        `values(cell, "test_accuracy")` by seed, `curve`, `arrays`; `noisegate.studies.report.write_report` makes
-        tables and figures of it.
+        `values(cell, "test_accuracy")` by seed, `curve`, `arrays`;
+        `noisegate.studies.report.write_report` makes tables and figures of it.
     """
     from pathlib import Path
 
@@ -105,7 +105,9 @@ def write_reports(
     search: bool = False,
     to: str | Path | None = None,
 ) -> list[Report]:
-    """Write the report of a study from its stored results, or of all that were done; nothing is trained.
+    """Write the report of a study from its stored results, or of all that were done.
+
+    Nothing is trained.
 
     Parameters
     ----------

@@ -123,7 +123,8 @@ class Board:
     def left(self) -> float | None:
         """Seconds left, from the pace so far or the initial estimate.
 
-        Runs under way count by their epochs: of many beside each other none may have ended for a long time.
+        Runs under way count by their epochs: of many beside each other none may have ended for a
+        long time.
         """
         shares = {key: _share(event) for key, (event, _) in self.running.items()}
         worked = self._work + sum(max(0.0, shares[key] - self._first.get(key, 0.0)) for key in shares)

@@ -1,4 +1,7 @@
-"""Which part of a study is done, at which size; what was done into a folder; and the reports of it."""
+"""Which part of a study is done, at which size; what was done into a folder.
+
+And the reports of it.
+"""
 
 from __future__ import annotations
 
@@ -101,7 +104,10 @@ class Choice:
             raise DamagedFileError(f"{path} is damaged ({error}); remove it, or do the study again") from None
 
     def remember(self, name: str, out: Path) -> Choice:
-        """Store this choice of a study; return it together with what was chosen before into the same report."""
+        """Store this choice of a study.
+
+        Return it together with what was chosen before into the same report.
+        """
         path = self.folder(name, out) / _FILE
         whole = self._with(path, papers.get(name))
         write_json(path, {"study": name, **asdict(whole)})

@@ -61,7 +61,8 @@ def reduced(
 ) -> RunSettings:
     """A run with other fields, some other fields of its recipe, and other values of parameters that it has.
 
-    Where the number of epochs changes, the milestones of the schedule keep their places in proportion.
+    Where the number of epochs changes, the milestones of the schedule keep their places in
+    proportion.
     """
     new = {**settings.recipe, **(recipe or {})}
     if recipe and "epochs" in recipe:
@@ -78,7 +79,10 @@ def reduced(
 
 
 def reductions(paper: Study, small: Study) -> list[str]:
-    """A sentence for all that differs between a study and its smaller self; none where nothing does."""
+    """A sentence for all that differs between a study and its smaller self.
+
+    None where nothing does.
+    """
     places = {(cell.row, cell.group, cell.column): cell for cell in paper}
     pairs = [(places[cell.row, cell.group, cell.column].settings, cell.settings) for cell in small]
     found = [

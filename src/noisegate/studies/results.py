@@ -21,7 +21,8 @@ class Results:
     study : Study
     store : Store
     search : bool
-        Take, for cells with a grid, the candidate that noisy validation chooses instead of the paper's.
+        Take, for cells with a grid, the candidate that noisy validation chooses instead of the
+        paper's.
     """
 
     def __init__(self, study: Study, store: Store, *, search: bool = False) -> None:
@@ -32,7 +33,8 @@ class Results:
         if not (self.search and cell.search):
             return cell.settings
         scores = [self._score(candidate) for candidate in cell.candidates()]
-        # A candidate that diverged or crashed scores -inf; one without a result keeps the search open.
+        # A candidate that diverged or crashed scores -inf; one without a result keeps the search
+        # open.
         if any(score is None for score in scores):
             return None
         best = int(np.argmax(np.array(scores, dtype=float)))
@@ -91,7 +93,10 @@ class Results:
                     yield cell, run, failure
 
     def planned(self) -> list[RunSettings]:
-        """All runs that are needed, as far as is known: a search adds more once its first runs are done."""
+        """All runs that are needed, as far as is known.
+
+        A search adds more once its first runs are done.
+        """
         runs: list[RunSettings] = []
         for cell in self.study:
             if self.search and cell.search:

@@ -74,9 +74,10 @@ def do(
 ) -> Plan:
     """Do all unfinished runs and return the plan afterwards.
 
-    Runs that were stopped on their way come first, then the others in the order of the study. Runs that another
-    process is doing are waited for; where that process dies they are done here. Failed runs are left alone unless
-    `retry`. `planned` is called with what is known now, again where a search adds runs.
+    Runs that were stopped on their way come first, then the others in the order of the study. Runs
+    that another process is doing are waited for; where that process dies they are done here. Failed
+    runs are left alone unless `retry`. `planned` is called with what is known now, again where a
+    search adds runs.
     """
     tried: set[str] = set()
     while True:

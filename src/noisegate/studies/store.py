@@ -32,7 +32,8 @@ class Result:
     settings : dict
         The full settings.
     metrics : dict of str to float
-        Of the final network; with the accuracies of the last, the best-noisy-validation and the oracle's epoch.
+        Of the final network; with the accuracies of the last, the best-noisy-validation and the
+        oracle's epoch.
     history : list of list of dict
         One list a phase, one dict an epoch.
     about : dict

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
     from noisegate.studies.results import Results
 
-#: The sizes of a study: the paper's; one that two cores do in two hours; one that only shows that everything runs.
+#: The sizes of a study: the paper's; one that two cores do in two hours; one that only shows that
+#: everything runs.
 SCALES = ("paper", "laptop", "smoke")
 #: Part of every run key. Increase it when the meaning of stored results changes.
 FORMAT = 1
@@ -40,8 +41,8 @@ class RunSettings:
     method : str
         A name of the registry.
     params : mapping
-        Parameters of the method. `noise_rate="known"` stands for the realised rate of the training labels,
-        where a paper's protocol hands it to the method.
+        Parameters of the method. `noise_rate="known"` stands for the realised rate of the training
+        labels, where a paper's protocol hands it to the method.
     noise : mapping or None
         `name`, and what the noise takes; None leaves the labels as they are.
     network : str
@@ -50,20 +51,22 @@ class RunSettings:
     recipe : mapping
         Fields of a Recipe; fields that are left out take its defaults.
     validation : float, int, "own" or None
-        Share or number of training rows held out, with labels as noisy as training's; "own" takes the
-        validation rows that the data brings, whose labels may be clean.
+        Share or number of training rows held out, with labels as noisy as training's; "own" takes
+        the validation rows that the data brings, whose labels may be clean.
     noisy_test : bool
         Also corrupt the test labels, for metrics on noisy labels. The clean ones are kept as well.
     rows : int or None
         Train on this many rows only, sampled with the seed.
     balanced : bool
-        Train on equally many rows of every given label, as many as the rarest has, sampled with the seed.
+        Train on equally many rows of every given label, as many as the rarest has, sampled with the
+        seed.
     evidence : tuple of str
         Clean labels that each epoch is evaluated on: "test", "train", "validation".
     evaluate_every : int
         Epochs between two such evaluations, as in `noisegate.train`.
     probes : tuple of mapping
-        What is measured on the trained network beyond its metrics: `name`, and what the probe takes.
+        What is measured on the trained network beyond its metrics: `name`, and what the probe
+        takes.
     seed : int
         Decides label noise, validation rows, initial weights and batches.
 
@@ -188,9 +191,9 @@ class Value:
     """A metric that the table shows for every cell, and how to print it.
 
     Besides the metrics of the final network there are, of the last phase: `test_accuracy_last`,
-    `test_accuracy_best_validation` (at the epoch best by noisy validation accuracy), `test_accuracy_last10`
-    (mean over the last ten epochs) and `test_accuracy_oracle` (the best epoch by the clean test labels, which
-    nobody has in practice).
+    `test_accuracy_best_validation` (at the epoch best by noisy validation accuracy),
+    `test_accuracy_last10` (mean over the last ten epochs) and `test_accuracy_oracle` (the best
+    epoch by the clean test labels, which nobody has in practice).
     """
 
     name: str = "test_accuracy"
@@ -202,7 +205,10 @@ class Value:
 
 @dataclass(frozen=True, kw_only=True)
 class Selection:
-    """How a search selects: the metric on noisy validation labels, and the seeds it is averaged over."""
+    """How a search selects.
+
+    The metric on noisy validation labels, and the seeds it is averaged over.
+    """
 
     metric: str = "validation_accuracy"
     seeds: str = "first"
@@ -236,8 +242,9 @@ class Figure:
 class Smoke:
     """A size that takes minutes and only shows that everything runs: small data and networks, few epochs.
 
-    `data=None` keeps the study's own data, network and recipe but for the epochs (toy problems). `noise` is for
-    data whose labels come wrong by themselves, which digits do not. `change` has the last word.
+    `data=None` keeps the study's own data, network and recipe but for the epochs (toy problems).
+    `noise` is for data whose labels come wrong by themselves, which digits do not. `change` has the
+    last word.
     """
 
     data: Settings | None = field(default_factory=lambda: {"name": "digits"})
@@ -291,7 +298,8 @@ class Study:
     compete : {"rows", "columns"}
         Whether methods are rows, compared within a column, or the other way round.
     bold : {"welch", "best", "none"}
-        "welch": every method without significant difference to the best one (5 %); "best": the best mean.
+        "welch": every method without significant difference to the best one (5 %); "best": the best
+        mean.
     stars_against : str or None
         The row that the others are tested against, paired by seed; stars mark p < .05, .01, .001.
     select : Selection

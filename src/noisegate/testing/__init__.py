@@ -1,7 +1,7 @@
 """The contracts of objectives and methods as functions, for your own classes.
 
-Each raises an AssertionError that says which promise is broken. noisegate's tests call them over every class
-that it defines.
+Each raises an AssertionError that says which promise is broken. noisegate's tests call them over
+every class that it defines.
 """
 
 from noisegate.testing.guard import CaptureGuard

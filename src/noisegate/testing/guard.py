@@ -8,7 +8,8 @@ from typing import Any
 from torch import Tensor, bool, uint8
 from torch.utils._python_dispatch import TorchDispatchMode
 
-#: Operations that read a tensor's values on the host, or whose result has a shape that depends on values.
+#: Operations that read a tensor's values on the host, or whose result has a shape that depends on
+#: values.
 REFUSED = frozenset(
     {
         "_assert_async",
@@ -34,7 +35,8 @@ class CaptureGuard(TorchDispatchMode):
     Attributes
     ----------
     seen : list of (str, list of tuple)
-        Name and result shapes of each operation. Two steps that are captured alike have the same list.
+        Name and result shapes of each operation. Two steps that are captured alike have the same
+        list.
 
     >>> import torch
     >>> with CaptureGuard() as guard:

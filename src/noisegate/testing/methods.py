@@ -37,9 +37,9 @@ _RECIPE = Recipe(epochs=2, batch_size=32)
 def check_method(method: type[Method], **params: Any) -> None:
     """Check that a method keeps the promises that the rest of noisegate relies on.
 
-    It is trained for a few epochs on small data of three classes. Among the promises: the same seed gives the
-    same result, clean labels change nothing, a stored model predicts as before, settings are plain data, and every
-    training step can be captured in a CUDA graph.
+    It is trained for a few epochs on small data of three classes. Among the promises: the same seed
+    gives the same result, clean labels change nothing, a stored model predicts as before, settings
+    are plain data, and every training step can be captured in a CUDA graph.
 
     Parameters
     ----------
@@ -200,7 +200,10 @@ def small_job() -> Job:
 
 
 def phase_runs(method: Method, job: Job) -> Iterator[PhaseRun]:
-    """Every phase of a method, ready to train; whoever takes one may train it before taking the next."""
+    """Every phase of a method, ready to train.
+
+    Whoever takes one may train it before taking the next.
+    """
     phases = method.phases(job)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)

@@ -17,7 +17,8 @@ from noisegate.errors import InputError
 from noisegate.objectives import Objective, objective_parameters
 from noisegate.testing.guard import operations
 
-#: Makes an objective in evaluation mode, where nothing is drawn; keywords are `weight` and `reduction`.
+#: Makes an objective in evaluation mode, where nothing is drawn; keywords are `weight` and
+#: `reduction`.
 Make = Callable[..., Objective]
 Check = Callable[[Make], None]
 
@@ -32,9 +33,10 @@ def check_objective(
 ) -> None:
     """Check that an objective keeps the promises that the rest of noisegate relies on.
 
-    Among them: probabilities sum to one, soft targets take the expectation of the costs, ignored labels
-    contribute nothing, gradients agree with finite differences and stay finite at extreme outputs, dense maps
-    are their pixels, settings survive JSON, and a training step can be captured in a CUDA graph.
+    Among them: probabilities sum to one, soft targets take the expectation of the costs, ignored
+    labels contribute nothing, gradients agree with finite differences and stay finite at extreme
+    outputs, dense maps are their pixels, settings survive JSON, and a training step can be captured
+    in a CUDA graph.
 
     Parameters
     ----------
@@ -42,8 +44,8 @@ def check_objective(
     n_classes : int, default=5
         At least 3.
     detached : bool, default=False
-        Whether the loss holds a part of its own outputs fixed, which finite differences cannot see: its gradient
-        is then not compared with theirs.
+        Whether the loss holds a part of its own outputs fixed, which finite differences cannot see:
+        its gradient is then not compared with theirs.
     **params
         Parameters of the objective; those without a default are needed.
 
@@ -141,7 +143,10 @@ def seeded(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
 
 @_promise("probabilities")
 def _probabilities(make: Make) -> None:
-    """They sum to one and are the exponentials of the log-probabilities; so are those of the given label."""
+    """They sum to one and are the exponentials of the log-probabilities.
+
+    So are those of the given label.
+    """
     objective = make()
     outputs = outputs_for(objective)
     ones = torch.ones(len(outputs), dtype=torch.float64)

@@ -143,12 +143,18 @@ CIFAR10N_SETS = {
 
 
 def read_human_labels(path: str | Path) -> dict[str, Any]:
-    """The label sets of CIFAR-10N or CIFAR-100N: the authors' .pt file, or an .npz with the same names."""
+    """The label sets of CIFAR-10N or CIFAR-100N.
+
+    The authors' .pt file, or an .npz with the same names.
+    """
     return read_npz(path) if Path(path).suffix == ".npz" else read_torch_file(path)
 
 
 def _human(base: Dataset, name: str, path: Path, key: str) -> Dataset:
-    """Replace the training labels by people's; the file must be about the same images in the same order."""
+    """Replace the training labels by people's.
+
+    The file must be about the same images in the same order.
+    """
     content, n, k = read_human_labels(path), len(base.train), base.n_classes
     clean = _checked_labels(content.get("clean_label"), n, k, f"{path}, 'clean_label'")
     if not np.array_equal(clean, base.train.y):
@@ -163,13 +169,15 @@ def _human(base: Dataset, name: str, path: Path, key: str) -> Dataset:
 
 
 def cifar10n(*, root: Path, labels: str = "worst") -> Dataset:
-    """CIFAR-10 with training labels given by people; `clean` holds CIFAR's own, the test labels are CIFAR's.
+    """CIFAR-10 with training labels given by people.
+
+    `clean` holds CIFAR's own, the test labels are CIFAR's.
 
     Parameters
     ----------
     labels : {"random1", "random2", "random3", "aggregate", "worst"}
-        One of three labels per image each, their majority, or a wrong one wherever any of the three is wrong
-        (17.23, 18.12, 17.64, 9.01 and 40.21 % wrong).
+        One of three labels per image each, their majority, or a wrong one wherever any of the three
+        is wrong (17.23, 18.12, 17.64, 9.01 and 40.21 % wrong).
 
     References
     ----------
@@ -197,7 +205,9 @@ for _name in CIFAR10N_SETS:
 
 @register("cifar100n", "CIFAR-100 with labels by people (the noisy fine labels)", source=CIFAR100N)
 def cifar100n(*, root: Path) -> Dataset:
-    """CIFAR-100 with training labels given by people, 40.20 % of them wrong; `clean` holds CIFAR's own.
+    """CIFAR-100 with training labels given by people, 40.20 % of them wrong.
+
+    `clean` holds CIFAR's own.
 
     References
     ----------

@@ -19,8 +19,8 @@ CLASSES = tuple(f"{number:02}" for number in range(100))
 def digit_pairs(*, root: Path, seed: int = 0, n: int = 20_000, n_test: int = 10_000) -> Dataset:
     """Numbers from 00 to 99 written by two MNIST digits: images (N, 1, 28, 56), uint8.
 
-    Many classes of real pictures that a small network can learn in minutes. Training pairs are drawn from MNIST's
-    training images, test pairs from its test images.
+    Many classes of real pictures that a small network can learn in minutes. Training pairs are
+    drawn from MNIST's training images, test pairs from its test images.
 
     Parameters
     ----------

@@ -22,7 +22,9 @@ def _fixed_split(y: Labels) -> tuple[Labels, Labels]:
 
 @register("digits", "1,797 handwritten digits of 8x8 pixels that ship with scikit-learn, 10 classes")
 def digits(*, as_images: bool = False) -> Dataset:
-    """The UCI optical digits as scikit-learn packs them, with a fixed stratified split: a quarter is test.
+    """The UCI optical digits as scikit-learn packs them, with a fixed stratified split.
+
+    A quarter is test.
 
     Parameters
     ----------

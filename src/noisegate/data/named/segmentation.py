@@ -59,8 +59,9 @@ def _inside(folder: Path, name: str, where: Path) -> str:
 def voc2012(*, root: Path, train: str = "train", resident: bool | str = "auto") -> Dataset:
     """PASCAL VOC 2012: 1,464 training and 1,449 validation images, masks of 21 classes with background.
 
-    Masks are palette PNGs whose index is the class; 255 is void. Smaller images are padded to the largest size,
-    with void in the mask. The val images are the test rows: the labels of VOC's own test set are not public.
+    Masks are palette PNGs whose index is the class; 255 is void. Smaller images are padded to the
+    largest size, with void in the mask. The val images are the test rows: the labels of VOC's own
+    test set are not public.
 
     Parameters
     ----------
@@ -128,8 +129,8 @@ def cityscapes(*, root: Path, ids: str = "auto", resident: bool | str = "auto") 
     Parameters
     ----------
     ids : {"auto", "labelIds", "trainIds"}
-        Which files hold the masks: `*_gtFine_labelIds.png`, whose 34 numbers are mapped to the 19 classes and void,
-        or `*_gtFine_labelTrainIds.png`. "auto": the second if they are there.
+        Which files hold the masks: `*_gtFine_labelIds.png`, whose 34 numbers are mapped to the 19
+        classes and void, or `*_gtFine_labelTrainIds.png`. "auto": the second if they are there.
     resident : bool or "auto"
 
     References

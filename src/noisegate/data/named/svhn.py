@@ -25,7 +25,10 @@ SVHN = Source(
 
 
 def read_mat(path: str | Path) -> Split:
-    """One SVHN file: X (H, W, C, N) becomes (N, C, H, W); in y, the label 10 stands for the digit 0."""
+    """One SVHN file: X (H, W, C, N) becomes (N, C, H, W).
+
+    In y, the label 10 stands for the digit 0.
+    """
     path = Path(path)
     content = read_arrays(path, ("X", "y"))
     x, y = content.get("X"), content.get("y")

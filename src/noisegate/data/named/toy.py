@@ -18,7 +18,10 @@ Draw = Callable[[npt.NDArray[np.int64], np.random.Generator], Points]
 
 
 def _toy(name: str, draw: Draw, *, n: int, n_test: int, seed: int, **info: Any) -> Dataset:
-    """Training and test rows from two streams of one seed; classes alternate in number, then are shuffled."""
+    """Training and test rows from two streams of one seed.
+
+    Classes alternate in number, then are shuffled.
+    """
     splits: list[Split] = []
     for stream, count in enumerate((n, n_test)):
         if count < 2:
@@ -98,8 +101,8 @@ def circles(
 def gaussians(*, n: int = 1000, n_test: int = 1000, variance: float = 0.01, seed: int = 0) -> Dataset:
     """Two isotropic Gaussians, class 0 centred at -(1, 1) and class 1 at +(1, 1).
 
-    The best linear separator passes through the origin. The paper flips 5 % of the labels of class 0 to
-    class 1; here the labels are clean, and noise is added like any other.
+    The best linear separator passes through the origin. The paper flips 5 % of the labels of class
+    0 to class 1; here the labels are clean, and noise is added like any other.
 
     Parameters
     ----------

@@ -26,7 +26,8 @@ def build(
     address : str, optional
         Of a Ray cluster; by default one is started on this machine.
     shared : bool
-        Whether the machines of a Ray cluster share the results folder. If not, results are sent back.
+        Whether the machines of a Ray cluster share the results folder. If not, results are sent
+        back.
     cpus, gpus : float, optional
         Resources of one run on a Ray cluster: CPUs, and a share of a GPU.
     """

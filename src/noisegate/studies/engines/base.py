@@ -35,7 +35,10 @@ class Engine(ABC):
 
     @abstractmethod
     def run(self, todo: Sequence[RunSettings], context: Context) -> Generator[Event, None, None]:
-        """Execute all runs. Each ends in exactly one final event. Closing the iterator stops the work."""
+        """Execute all runs. Each ends in exactly one final event.
+
+        Closing the iterator stops the work.
+        """
 
     @abstractmethod
     def width(self, todo: Sequence[RunSettings], context: Context) -> int:

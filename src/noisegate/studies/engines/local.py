@@ -40,10 +40,12 @@ NOT_KNOWN_THERE = (
 
 
 class LocalEngine(Engine):
-    """On a CPU, as many processes as cores and memory allow; on a GPU, as many interleaved runs as fit.
+    """On a CPU, as many processes as cores and memory allow.
 
-    Interleaved runs share this process and thread; each has its own stream and random state. A single run
-    also executes in this process.
+    On a GPU, as many interleaved runs as fit.
+
+    Interleaved runs share this process and thread; each has its own stream and random state. A
+    single run also executes in this process.
 
     Parameters
     ----------
@@ -277,7 +279,10 @@ class _Pool:
 
 
 def _work(pipe: Connection, context: Context, threads: int, parent: int) -> None:
-    """The loop of a worker: receive settings, execute the run, send events; exit when the parent is gone."""
+    """The loop of a worker: receive settings, execute the run, send events.
+
+    Exit when the parent is gone.
+    """
     import torch
 
     # Ctrl-C reaches every process of the terminal; the parent decides what it means.

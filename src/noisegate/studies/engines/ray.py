@@ -66,25 +66,27 @@ Resources = Mapping[str, float]
 class RayEngine(Engine):
     """Execute each run as a Ray task. If its worker or node dies, another one retries it.
 
-    noisegate, in the same version, and the data sets must be on every node. A task that is done again goes on
-    from its checkpoint: always if the nodes share the folder of results, otherwise if it comes to the same node.
+    noisegate, in the same version, and the data sets must be on every node. A task that is done
+    again goes on from its checkpoint: always if the nodes share the folder of results, otherwise if
+    it comes to the same node.
 
     Parameters
     ----------
     address : str, optional
-        "HOST:PORT" of a cluster of which this machine is a node, "auto" for the one that runs on this machine,
-        "ray://HOST:PORT" from outside. By default the session that this process already has, or $RAY_ADDRESS,
-        or a cluster started on this machine, which ends with the work.
+        "HOST:PORT" of a cluster of which this machine is a node, "auto" for the one that runs on
+        this machine, "ray://HOST:PORT" from outside. By default the session that this process
+        already has, or $RAY_ADDRESS, or a cluster started on this machine, which ends with the
+        work.
     workers : int, optional
         Runs at a time; by default as many as the cluster holds.
     shared : bool
-        Whether all nodes see the folder of results. If not, each run is done in a temporary folder of its node,
-        and its result travels back.
+        Whether all nodes see the folder of results. If not, each run is done in a temporary folder
+        of its node, and its result travels back.
     cpus : float, optional
         CPUs of a run, 1 by default; it has as many threads.
     gpus : float, optional
-        Share of a GPU of a run: 0.25 puts four runs on one. By default a whole one, or less if `workers` are
-        more than there are GPUs.
+        Share of a GPU of a run: 0.25 puts four runs on one. By default a whole one, or less if
+        `workers` are more than there are GPUs.
     """
 
     def __init__(
@@ -148,8 +150,9 @@ class RayEngine(Engine):
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
         os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
         if not (self.address or os.environ.get("RAY_ADDRESS")):
-            # A cluster of this machine alone: every process of it listens on the loopback interface only. Ray
-            # has no other switch for that; its name is of the systems where it is off by default.
+            # A cluster of this machine alone: every process of it listens on the loopback interface
+            # only. Ray has no other switch for that; its name is of the systems where it is off by
+            # default.
             os.environ.setdefault(LOOPBACK, "0")
         try:
             import ray
@@ -190,9 +193,12 @@ class RayEngine(Engine):
 
 @contextlib.contextmanager
 def _own_sigterm() -> Iterator[Callable[[], None]]:
-    """Ray's handler of SIGTERM aborts the process after three seconds, with a dump; yield what undoes that.
+    """Ray's handler of SIGTERM aborts the process after three seconds, with a dump.
 
-    Where SIGTERM would end the process at once it raises SystemExit instead, so that the work is taken back.
+    Yield what undoes that.
+
+    Where SIGTERM would end the process at once it raises SystemExit instead, so that the work is
+    taken back.
     """
     before = signal.getsignal(signal.SIGTERM)
     ours = threading.current_thread() is threading.main_thread() and before is not None
@@ -463,7 +469,10 @@ class _Flight:
         return Event(outcome.kind, settings, outcome.message)
 
     def _stored(self, settings: RunSettings, outcome: _Outcome) -> Event:
-        """Store a result that was sent back. This process has held the run's lock since submitting it."""
+        """Store a result that was sent back.
+
+        This process has held the run's lock since submitting it.
+        """
         if outcome.kind == "finished":
             # Arrays from Ray are read-only shared memory: copy them.
             self.store.save(settings, outcome.content, {n: np.array(a) for n, a in outcome.arrays.items()})
@@ -566,7 +575,10 @@ def _do_there(settings: RunSettings, order: _Order, news: Any) -> _Outcome:
 
 
 def _do_away(settings: RunSettings, order: _Order, news: Any) -> _Outcome:
-    """Execute in a temporary folder. Its name is the call's token, so that a retry finds the checkpoint."""
+    """Execute in a temporary folder.
+
+    Its name is the call's token, so that a retry finds the checkpoint.
+    """
     folder = Path(tempfile.gettempdir()) / f"noisegate-{order.token}-{settings.key}"
     if not (folder / "store.json").exists():
         shutil.rmtree(folder, ignore_errors=True)

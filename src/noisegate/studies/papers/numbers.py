@@ -27,7 +27,9 @@ def number(text: str) -> Number:
 
 
 def table(columns: Sequence[str], text: str) -> Mapping[str, Mapping[str, Number]]:
-    """Rows of a table by label: the label, a bar, then one number a column ("-" where there is none).
+    """Rows of a table by label.
+
+    The label, a bar, then one number a column ("-" where there is none).
 
     >>> table(["0 %", "20 %"], '''
     ... CE | 99.27±0.07 88.41±0.34

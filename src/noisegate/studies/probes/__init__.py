@@ -1,7 +1,8 @@
 """What is measured on a trained network beyond its metrics, for figures and tables.
 
-A probe is a function `(fitted, data, **options) -> dict`: arrays are stored for the figures, plain numbers join
-the run's metrics. Every file of this folder is read; a probe joins by `@register(name)`.
+A probe is a function `(fitted, data, **options) -> dict`: arrays are stored for the figures, plain
+numbers join the run's metrics. Every file of this folder is read; a probe joins by
+`@register(name)`.
 """
 
 from __future__ import annotations

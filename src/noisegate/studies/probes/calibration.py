@@ -13,7 +13,10 @@ from noisegate.studies.probes.base import register
 
 @register("calibration")
 def calibration(fitted: Fitted, data: Dataset, *, bins: int = 100) -> dict[str, float]:
-    """Expected calibration error on the clean test labels: the number `test_ece100` for 100 bins."""
+    """Expected calibration error on the clean test labels.
+
+    The number `test_ece100` for 100 bins.
+    """
     if data.test is None:
         raise MissingDataError(f"the probe 'calibration' needs test rows, {data.name} has none")
     labels = data.test.y if data.test.clean is None else data.test.clean

@@ -27,14 +27,16 @@ LABELS = ("maximum", "true", "noisy")
 def logit_gaps(fitted: Fitted, data: Dataset, *, bins: int = 200) -> dict[str, Array]:
     """Histograms of f_k - mean_j f_j and of p_k - 1/K, with k the largest, the true and the given label.
 
-    With p = softmax(f) the logarithms of probabilities differ from the logits by one constant a row, so that
-    log p_k - mean_j log p_j is the gap of the logits; for other objectives it takes their place.
+    With p = softmax(f) the logarithms of probabilities differ from the logits by one constant a
+    row, so that log p_k - mean_j log p_j is the gap of the logits; for other objectives it takes
+    their place.
 
     Returns
     -------
     dict
-        `gap_logit_edges` (bins + 1,), over the range of the gaps, and `gap_logit_counts`, int64 (3, 3, bins),
-        by `PARTS` and `LABELS`; `gap_prob_edges`, from -1/K to 1 - 1/K, and `gap_prob_counts` likewise.
+        `gap_logit_edges` (bins + 1,), over the range of the gaps, and `gap_logit_counts`, int64 (3,
+        3, bins), by `PARTS` and `LABELS`; `gap_prob_edges`, from -1/K to 1 - 1/K, and
+        `gap_prob_counts` likewise.
     """
     train = data.train
     if train.clean is None:

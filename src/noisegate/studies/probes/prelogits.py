@@ -30,8 +30,8 @@ def prelogits(fitted: Fitted, data: Dataset, *, classes: Sequence[int] = (0, 1, 
     Returns
     -------
     dict
-        `prelogits` float32 (M, 2), `prelogits_given` and `prelogits_clean` (M,), `prelogits_templates` (3, 2)
-        and `prelogits_classes` (3,).
+        `prelogits` float32 (M, 2), `prelogits_given` and `prelogits_clean` (M,),
+        `prelogits_templates` (3, 2) and `prelogits_classes` (3,).
 
     References
     ----------
@@ -79,8 +79,8 @@ def penultimate(fitted: Fitted, x: Any) -> tuple[Array, Array]:
 def plane(points: Array) -> tuple[Array, Array]:
     """Centre (d,) and orthonormal basis (2, d) of the plane through three points (3, d).
 
-    Seen in it, the first point lies straight up from the centre and the second one to the left, so that
-    pictures of several networks can be compared.
+    Seen in it, the first point lies straight up from the centre and the second one to the left, so
+    that pictures of several networks can be compared.
 
     >>> centre, basis = plane(np.eye(3))
     >>> ((np.eye(3) - centre) @ basis.T).round(3)

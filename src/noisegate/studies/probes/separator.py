@@ -25,8 +25,8 @@ def separator(fitted: Fitted, data: Dataset, *, points: int = 500) -> dict[str, 
     -------
     dict
         `separator_offset`, the t at which it meets the diagonal (t, t); `separator_normal` (2,),
-        `separator_constant` (1,); and the first training rows for the picture: `separator_points` (M, 2),
-        `separator_given` and, where known, `separator_clean` (M,).
+        `separator_constant` (1,); and the first training rows for the picture: `separator_points`
+        (M, 2), `separator_given` and, where known, `separator_clean` (M,).
     """
     normal, constant = line(fitted)
     train = data.train.take(np.arange(min(points, len(data.train))))

@@ -60,12 +60,13 @@ def write_report(
     results : Results
         Of the study at its scale, with its changes.
     folder : path
-        For report.md, report.html, table.csv, runs.csv and figures/; each file is replaced atomically.
+        For report.md, report.html, table.csv, runs.csv and figures/; each file is replaced
+        atomically.
     changes : mapping, optional
         Settings that were changed in all runs.
     scale : {"paper", "laptop", "smoke"}
-        A laptop report says what was reduced. A smoke report says that it is no reproduction and has no differences
-        to the paper.
+        A laptop report says what was reduced. A smoke report says that it is no reproduction and
+        has no differences to the paper.
     command : str, optional
         The command line that does the study.
     """

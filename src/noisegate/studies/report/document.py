@@ -197,7 +197,10 @@ def _results(page: Page, table: Table, content: Content) -> None:
 
 
 def _findings(page: Page, content: Content) -> None:
-    """Sentences about the numbers; of a smoke run none, since somebody would take them for a result."""
+    """Sentences about the numbers.
+
+    Of a smoke run none, since somebody would take them for a result.
+    """
     sentences = (
         [] if content.smoke or content.study.findings is None else content.study.findings(content.results)
     )

@@ -43,7 +43,10 @@ class Drawn:
 
 
 def draw_figures(results: Results, mark: str = "") -> list[Drawn]:
-    """Draw every figure of a study, with a mark in a corner. `missing` says why one cannot be drawn."""
+    """Draw every figure of a study, with a mark in a corner.
+
+    `missing` says why one cannot be drawn.
+    """
     from noisegate.reporting.plots import png
 
     drawn = []

@@ -67,8 +67,8 @@ def _entry_line(table: Table, entry: Entry) -> dict[str, Any]:
 def runs_csv(results: Results, cells: Sequence[CellRuns]) -> str:
     """Every run that is finished or failed, with all its metrics.
 
-    `part` says whether a run fills a cell or only judged a candidate of a search; `also_in` names further
-    cells that the same run fills.
+    `part` says whether a run fills a cell or only judged a candidate of a search; `also_in` names
+    further cells that the same run fills.
     """
     lines: dict[str, dict[str, Any]] = {}
     metrics: dict[str, None] = {}

@@ -90,7 +90,8 @@ def candidate_state(results: Results, candidate: RunSettings) -> str:
 def all_runs(results: Results, cells: Sequence[CellRuns]) -> Iterator[tuple[CellRuns, RunSettings, str]]:
     """Every run with its cell, and whether it fills that ("cell") or judges a candidate ("search").
 
-    Those that fill cells come first. A run that several cells share, or that does both, comes several times.
+    Those that fill cells come first. A run that several cells share, or that does both, comes
+    several times.
     """
     for of in cells:
         yield from ((of, run, "cell") for run in of.runs)
@@ -111,7 +112,8 @@ class Entry:
     samples : mapping of seed to number
         Of the finished runs that have it.
     difference : float or None
-        Ours minus the paper's, in standard deviations; None where one is not known or they are not comparable.
+        Ours minus the paper's, in standard deviations; None where one is not known or they are not
+        comparable.
     bold : bool
     p_best : float or None
         Of Welch's test against the best of its competition; None for the best itself.

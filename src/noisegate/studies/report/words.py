@@ -84,7 +84,10 @@ def leaves(study: Study) -> list[tuple[str, str, Value]]:
 
 
 def levels(study: Study) -> list[list[str]]:
-    """The header's lines from the top, one label a column each; lines without any label are left out."""
+    """The header's lines from the top, one label a column each.
+
+    Lines without any label are left out.
+    """
     columns = leaves(study)
     lines = [[group for group, _, _ in columns], [column for _, column, _ in columns]]
     if len(study.values) > 1 or not any(map(any, lines)):

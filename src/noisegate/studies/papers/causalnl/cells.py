@@ -134,8 +134,8 @@ VARIANTS: Mapping[str, tuple[str, Mapping[str, Any], Mapping[str, Any]]] = {
     "CausalNL, code": ("causalnl", {"variant": "code", **_KNOWN_RATE}, CAUSALNL),
 }
 
-# Clothing1M: the common ten epochs from ImageNet weights for the baselines; section 4.1 and appendix C for
-# CausalNL. Xiao et al. 2015 count 61.54 % of the labels as right.
+# Clothing1M: the common ten epochs from ImageNet weights for the baselines; section 4.1 and
+# appendix C for CausalNL. Xiao et al. 2015 count 61.54 % of the labels as right.
 CLOTHING_RATE = 0.3846
 CLOTHING_AUGMENTATION = {"crop_to": 224, "flip": True}
 CLOTHING_BASELINE = {
@@ -168,14 +168,16 @@ CLOTHING_METHODS: Mapping[str, tuple[str, Mapping[str, Any], Mapping[str, Any]]]
     ),
 }
 
-# Figure 2: on our moons the settings of examples/causalnl_moons.py; on those of the authors' code as many updates.
+# Figure 2: on our moons the settings of examples/causalnl_moons.py; on those of the authors' code
+# as many updates.
 OUR_MOONS, AUTHORS_MOONS = "Our moons", "Authors' moons"
 MOONS: Mapping[str, tuple[Mapping[str, Any], int]] = {
     OUR_MOONS: ({"name": "moons"}, 400),
     AUTHORS_MOONS: ({"name": "moons", "n": 10_000, "noise": 0.05}, 40),
 }
 MOONS_RECIPE = {"optimizer": "adam", "lr": 1e-3, "batch_size": 128}
-# The bound counts three times against co-teaching; the four weights stay equal, so it stays a bound.
+# The bound counts three times against co-teaching; the four weights stay equal, so it stays a
+# bound.
 THRICE = dict.fromkeys(("reconstruction_weight", "label_weight", "prior_weight", "kl_weight"), 3.0)
 MOONS_METHODS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "Co-teaching": ("co-teaching", {"noise_rate": "known"}),

@@ -61,7 +61,10 @@ def digits(results: Results) -> dict[str, Result]:
 
 
 def findings(results: Results) -> list[str]:
-    """What happened on the digits: the course of each method, and how the best and the worst compare."""
+    """What happened on the digits.
+
+    The course of each method, and how the best and the worst compare.
+    """
     runs = digits(results)
     if not runs:
         return []

@@ -77,7 +77,8 @@ def _log_density(targets: Array, points: Array) -> Array:
 
 
 def _logit_panel(ax: Axes, targets: Array) -> None:
-    # The normal from the same class: its density is that on the simplex times the Jacobian, prod_k s_k.
+    # The normal from the same class: its density is that on the simplex times the Jacobian, prod_k
+    # s_k.
     across, up = np.linspace(-11.5, 12.5, 240), np.linspace(-8.5, 11.5, 200)
     mesh = np.stack(np.meshgrid(across, up), -1).reshape(-1, 2)
     extended = np.concatenate([mesh, np.zeros((len(mesh), 1))], 1)
@@ -324,7 +325,10 @@ def _terms(results: Results, row: str, column: str, covariance: str) -> _Terms |
 
 
 def _bins(terms: Sequence[_Terms], count: int = 60) -> Array:
-    """Shared edges in equal steps of the logarithm, thresholds within; a handful of tiny terms is left out."""
+    """Shared edges in equal steps of the logarithm, thresholds within.
+
+    A handful of tiny terms is left out.
+    """
     values = np.concatenate([np.concatenate([t.right, t.wrong]) for t in terms])
     marks = [t.threshold for t in terms if t.threshold is not None]
     low, high = np.quantile(values, 0.0005), max(values.max(), *marks, 1e-7)

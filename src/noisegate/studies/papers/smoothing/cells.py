@@ -1,7 +1,7 @@
 """Lukasik et al. 2020: does label smoothing mitigate label noise?
 
-Studies of the CIFAR networks ask for the same runs wherever they can, with the same probes, so that a run that
-serves several tables and figures is done once.
+Studies of the CIFAR networks ask for the same runs wherever they can, with the same probes, so that
+a run that serves several tables and figures is done once.
 """
 
 from __future__ import annotations
@@ -107,8 +107,8 @@ _IMAGENET_RECIPE = {
     "precision": "bf16",
 }
 
-# One step of the whole sample an epoch, at a constant rate: the separator ends within 1e-5 of the optimum. With
-# the strongest penalty a rate of 1 would not settle.
+# One step of the whole sample an epoch, at a constant rate: the separator ends within 1e-5 of the
+# optimum. With the strongest penalty a rate of 1 would not settle.
 _TOY_RECIPE = {
     "epochs": 2000,
     "batch_size": 10_000,
@@ -363,7 +363,10 @@ _SMOKE = Smoke(epochs=20, change=_three_digits)
 
 
 def _picture(name: str) -> Callable[[Results], Picture]:
-    """The function of that name in `figures.smoothing`, imported when it is called: it needs matplotlib."""
+    """The function of that name in `figures.smoothing`, imported when it is called.
+
+    It needs matplotlib.
+    """
 
     def draw(results: Results) -> Picture:
         import noisegate.studies.papers.smoothing.figures as figures

@@ -55,7 +55,10 @@ def figure1(results: Results) -> Figure:
 
 
 def losses(margin: Array, alpha: float) -> dict[str, Array]:
-    """Cost of label 1 of two, at outputs (-m/2, m/2), by method: ce, ls, bc, fc; arrays like `margin`."""
+    """Cost of label 1 of two, at outputs (-m/2, m/2), by method: ce, ls, bc, fc.
+
+    Arrays like `margin`.
+    """
     import torch
 
     from noisegate.methods.named import symmetric_transition
@@ -112,7 +115,10 @@ def _groups(results: Results) -> list[str]:
 
 
 def _accuracies(results: Results, group: str) -> dict[str, dict[float, Sequence[float]]]:
-    """Accuracies of the finished runs by row and alpha; rows and alphas without any are left out."""
+    """Accuracies of the finished runs by row and alpha.
+
+    Rows and alphas without any are left out.
+    """
     lines: dict[str, dict[float, Sequence[float]]] = {}
     for cell in results.study:
         runs = list(results.values(cell, "test_accuracy").values())
@@ -176,8 +182,8 @@ def _bulk(edges: Array, counts: Array) -> Array:
 def density(edges: Array, counts: Array, *, bounded: bool = False) -> tuple[Array, Array]:
     """Centres of bins and a density, from a histogram smoothed by a Gaussian; it integrates to one.
 
-    What the kernel spreads beyond the histogram is kept, or, where the values are `bounded` by its ends,
-    reflected at them.
+    What the kernel spreads beyond the histogram is kept, or, where the values are `bounded` by its
+    ends, reflected at them.
 
     >>> x, y = density(np.linspace(0, 1, 11), np.array([0, 0, 0, 0, 5, 0, 0, 0, 0, 0]))
     >>> round(float(y.sum() * (x[1] - x[0])), 6), round(float(x[y.argmax()]), 6)
@@ -315,7 +321,10 @@ def _separator(ax: Axes, normal: Array, constant: float, **style: Any) -> None:
 
 
 def _first(results: Results, needed: str) -> list[tuple[Cell, Arrays]]:
-    """What the probes of the first finished run of every cell stored; an InputError if there is none."""
+    """What the probes of the first finished run of every cell stored.
+
+    An InputError if there is none.
+    """
     found: list[tuple[Cell, Arrays]] = [
         (cell, next(iter(results.arrays(cell)), {})) for cell in results.study
     ]

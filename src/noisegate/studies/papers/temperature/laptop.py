@@ -12,7 +12,8 @@ SEARCH = {"temperature": TEMPERATURES, "lambda_2": (0.0, 1.0), "burn_in": (0, 5)
 def lenet(run: RunSettings) -> RunSettings:
     """LeNet-5 for the nine layers, and clothes for CIFAR-10."""
     data = {"name": "fashion-mnist"} if run.data["name"] == "cifar10" else run.data
-    # The test rows are looked at when training is over: in every epoch, with 1000 samples, they would cost as much.
+    # The test rows are looked at when training is over: in every epoch, with 1000 samples, they
+    # would cost as much.
     return reduced(run, data=data, network="lenet5", recipe={"precision": "tf32"}, evaluate_every=0)
 
 
