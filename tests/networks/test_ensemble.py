@@ -86,4 +86,4 @@ def test_what_it_cannot_be_built_from_is_refused():
     with pytest.raises(InputError, match="at least one member"):
         Ensemble([], [])
     with pytest.raises(InputError, match="unknown kind of ensemble member 'tree'"):
-        from_spec({"kind": "ensemble", "members": [{"kind": "tree"}], "heads": [1]}, (4,), 5)
+        from_spec({"kind": "ensemble", "members": [{"kind": "tree"}], "heads": [1], "front": None}, (4,), 5)

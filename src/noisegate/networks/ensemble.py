@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from noisegate.errors import InputError
 from noisegate.networks.bag import Bag
 from noisegate.networks.forest import Forest
+from noisegate.networks.projection import Projection
 from noisegate.networks.registry import build
 from noisegate.networks.shallow import LandmarkKernel, Linear
 
@@ -62,9 +63,14 @@ class Ensemble(nn.Module):
     sharpness: Tensor
 
     def __init__(
-        self, members: Sequence[nn.Module], heads: Sequence[int], names: Sequence[str | None] | None = None
+        self,
+        members: Sequence[nn.Module],
+        heads: Sequence[int],
+        names: Sequence[str | None] | None = None,
+        front: Projection | None = None,
     ) -> None:
         super().__init__()
+        self.front = front
         self.members = nn.ModuleList(members)
         self.heads = tuple(int(n) for n in heads)
         self.names = tuple(names) if names is not None else (None,) * len(self.heads)
@@ -80,6 +86,7 @@ class Ensemble(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         mixture: Tensor | None = None
+        x = x if self.front is None else self.front(x)
         place = 0
         for member, heads in zip(self.members, self.heads, strict=True):
             logits = member(x)
@@ -101,6 +108,7 @@ class Ensemble(nn.Module):
                 _described(member, name) for member, name in zip(self.members, self.names, strict=True)
             ],
             "heads": list(self.heads),
+            "front": None if self.front is None else self.front.spec(),
         }
 
 
@@ -126,7 +134,9 @@ def from_spec(
     """
     if isinstance(spec, Mapping):
         members = [_member(each, input_shape, n_outputs, factory) for each in spec["members"]]
-        return Ensemble(members, spec["heads"], [each.get("name") for each in spec["members"]])
+        names = [each.get("name") for each in spec["members"]]
+        front = Projection(**spec["front"]) if spec["front"] else None
+        return Ensemble(members, spec["heads"], names, front)
     if factory is not None:
         return factory(input_shape, n_outputs)
     if spec is None:

@@ -13,6 +13,7 @@ from noisegate.methods.auto.candidates import Candidate
 from noisegate.methods.auto.rows import TrainingRows
 from noisegate.networks.bag import Bag
 from noisegate.networks.prepare import Prepared
+from noisegate.networks.projection import Projection
 from noisegate.objectives import CrossEntropy
 from noisegate.training.job import Job
 from noisegate.training.phase import Batch, PhaseModule
@@ -50,6 +51,27 @@ def spherical_score(probs: Tensor, y: Tensor) -> Tensor:
     return probs.gather(1, y[:, None]).squeeze(1) / probs.square().sum(1).sqrt().clamp_min(1e-12)
 
 
+class Fronted(nn.Module):
+    """A bag behind what its inputs go through first.
+
+    Parameters
+    ----------
+    bag : Bag
+    front : Projection or None
+    """
+
+    def __init__(self, bag: Bag, front: Projection | None) -> None:
+        super().__init__()
+        self.bag, self.front = bag, front
+
+    def see(self, x: Tensor) -> Tensor:
+        """Prepared inputs as the bag takes them."""
+        return x if self.front is None else self.front(x)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.bag(self.see(x))
+
+
 class BagModule(PhaseModule):
     """Networks that each learn from their own rows, kept when they say most about the others.
 
@@ -60,7 +82,7 @@ class BagModule(PhaseModule):
     Parameters
     ----------
     network : Prepared
-        Around a `Bag`.
+        Around a `Fronted` bag.
     rows : TrainingRows
     """
 
@@ -90,11 +112,16 @@ class BagModule(PhaseModule):
     @property
     def bag(self) -> Bag:
         """The networks, without the preparation of their inputs."""
-        bag: Any = self.network.network
-        return bag
+        return self._fronted.bag
+
+    @property
+    def _fronted(self) -> Fronted:
+        inner: Any = self.network.network
+        return inner
 
     def forward(self, batch: Batch) -> Tensor:
-        x = functional.dropout(self.network.prepare(batch.x), INPUT_DROPOUT, self.training)
+        x = self._fronted.see(self.network.prepare(batch.x))
+        x = functional.dropout(x, INPUT_DROPOUT, self.training)
         log_probs = torch.log_softmax(self.bag.logits(x), 2)
         labels = batch.y.expand(len(log_probs), -1).unsqueeze(2)
         costs = -log_probs.gather(2, labels).squeeze(2)

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from noisegate.methods.estimation import deal_folds
 from noisegate.networks.prepare import Prepared
+from noisegate.networks.projection import Projection
 from noisegate.training.job import Job
 
 log = logging.getLogger("noisegate")
@@ -55,12 +56,15 @@ class TrainingRows:
         return dataclasses.replace(self, weight=self.weight * factor)
 
 
-def training_rows(job: Job, prepared: Prepared, folds: int, repeats: int) -> TrainingRows:
-    """The training rows of a job as `prepared` hands them to its network, dealt to folds.
+def training_rows(
+    job: Job, prepared: Prepared, folds: int, repeats: int, front: Projection | None = None
+) -> TrainingRows:
+    """The training rows of a job as `prepared` and `front` hand them to the candidates, dealt to folds.
 
     A class with a single row has none to learn it from where that row is left out; a line says so.
     """
-    x = torch.cat([prepared.prepare(batch).flatten(1) for batch in job.train.inputs(4096)])
+    parts = (prepared.prepare(batch) for batch in job.train.inputs(1024))
+    x = torch.cat([part if front is None else front(part) for part in parts])
     y = job.train.y
     folds = min(folds, len(y))
     warn_of_rare_classes(y, job.n_classes)

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from noisegate.methods.auto.candidates import Candidate
 from noisegate.networks.ensemble import Ensemble
+from noisegate.networks.projection import Projection
 from noisegate.networks.shallow import LandmarkKernel, Linear
 
 #: Probabilities are kept this far from 0 before they are sharpened.
@@ -119,7 +120,7 @@ def calibrate(probs: Tensor, y: Tensor, weight: Tensor, n_steps: int = 24) -> Te
     return ((low + high) / 2).exp()
 
 
-def ensemble(stacks: Sequence[Stack]) -> Ensemble:
+def ensemble(stacks: Sequence[Stack], front: Projection | None = None) -> Ensemble:
     """The network of some stacks, each with the same weight; heads that were not chosen are left out."""
     members: list[nn.Module] = []
     heads: list[int] = []
@@ -133,7 +134,7 @@ def ensemble(stacks: Sequence[Stack]) -> Ensemble:
             names.append(None)
             weights.append(torch.full((len(chosen),), 1 / (count * len(stacks))))
             sharpnesses.append(sharpness.float().cpu())
-    made = Ensemble(members, heads, names)
+    made = Ensemble(members, heads, names, front)
     made.weights.copy_(torch.cat(weights))
     made.sharpnesses.copy_(torch.cat(sharpnesses))
     return made

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from noisegate.fitted import Fitted
-from noisegate.methods.auto.bagging import DROPOUT, HIDDEN, BagModule, bag_recipe
+from noisegate.methods.auto.bagging import DROPOUT, HIDDEN, BagModule, Fronted, bag_recipe
 from noisegate.methods.auto.candidates import (
     KERNEL_SHARPNESS,
     LANDMARKS,
@@ -24,6 +24,7 @@ from noisegate.methods.auto.judging import judged
 from noisegate.methods.auto.rows import TrainingRows, training_rows
 from noisegate.methods.auto.stacking import Stack, accuracy, ensemble, stack, standard_error
 from noisegate.networks.bag import Bag
+from noisegate.networks.projection import Projection
 from noisegate.networks.shallow import Scaled
 from noisegate.objectives import CrossEntropy
 from noisegate.training.job import Job
@@ -31,6 +32,8 @@ from noisegate.training.phase import History, Phase, Phases
 from noisegate.training.recipe import Recipe, auto_recipe
 
 Candidates = Generator[Phase, History, list[Candidate]]
+#: Inputs of more features are projected on that many directions first.
+WIDE, DIRECTIONS = 2000, 500
 #: Kinds of forests, and the least number of rows in their leaves: under noise a leaf of one row is a coin.
 FORESTS = {"forest": 3, "extra trees": 3}
 
@@ -49,10 +52,23 @@ class Library:
     def __init__(self, job: Job, folds: int, effort: int) -> None:
         self.job, self.effort = job, effort
         self.prepared = job.prepared(torch.nn.Identity(), None, job.n_classes)
-        self.rows = training_rows(job, self.prepared, folds, effort)
-        self.views = views(self.rows, self.prepared.std)
+        self.front = self._front()
+        self.rows = training_rows(job, self.prepared, folds, effort, self.front)
+        deviation = self.prepared.std if self.front is None else self.front.deviation
+        self.views = views(self.rows, deviation)
         self.landmarks = torch.randperm(len(self.rows), device=self.rows.x.device)[: LANDMARKS * effort]
         self.seed = int(torch.randint(2**31 - 1, ()))
+
+    def _front(self) -> Projection | None:
+        """Wide inputs, such as counts of words, on the principal directions of their own scale."""
+        dims = self.job.input_shape[0]
+        if dims <= WIDE:
+            return None
+        prepared, std = self.prepared, self.prepared.std.float()
+        front = Projection(dims, DIRECTIONS).to(self.job.device)
+        scale = std / std.square().sum().sqrt().clamp_min(1e-30)
+        front.fit(lambda: map(prepared.prepare, self.job.train.inputs(1024)), scale, len(self.job.train))
+        return front
 
     def first(self) -> Candidates:
         """Fit all: kernels and networks on the scale that suits linear models best, or on both."""
@@ -106,7 +122,7 @@ class Library:
         view: Scaled = self.views[name]
         bag.view.load_state_dict(view.state_dict())
         bag.view.scale.div_(view(rows.x).std().clamp_min(1e-12).to(bag.view.scale.device))
-        module = BagModule(self.job.prepared(bag, None, rows.n_classes), rows)
+        module = BagModule(self.job.prepared(Fronted(bag, self.front), None, rows.n_classes), rows)
         yield Phase(module, self._recipe(), keep="last", name="bag")
         return module.candidate(f"bag:{name}")
 
@@ -133,7 +149,7 @@ def phases(job: Job, folds: int, effort: int) -> Phases:
     again = yield from library.again(rows.reweighted(weights), first.families)
     second = stack(again, rows.y, rows.weight)
     stacks: list[Stack] = [first, second] if evidence_supports(first, second) else [first]
-    network = ensemble(stacks).to(job.device)
+    network = ensemble(stacks, library.front).to(job.device)
     held_out: Tensor = torch.stack([each.probs for each in stacks]).mean(0)
     predicts = job.prepared(network, network.spec(), job.n_classes)
     return Fitted(predicts, CrossEntropy(job.n_classes), **judged(held_out, rows.y))
