@@ -23,6 +23,12 @@ QUICK = [
 ]
 
 
+@pytest.fixture(autouse=True)
+def no_lines_of_progress(monkeypatch):
+    """A busy machine makes no test's output longer."""
+    monkeypatch.setattr("noisegate.runs.progress.EVERY_SECONDS", float("inf"))
+
+
 @pytest.fixture
 def call(capsys):
     """Run a command line in this process: (exit code, standard output, standard error)."""

@@ -217,7 +217,7 @@ def fit(
         if checkpoint
         else "with --checkpoint DIR the same command could go on"
     )
-    run(
+    code = run(
         Fit(
             data=data,
             label=label,
@@ -236,6 +236,7 @@ def fit(
             devices=devices,
         )
     )
+    raise typer.Exit(code)
 
 
 @app.command()
@@ -615,6 +616,8 @@ _ClickError = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command line and return its exit code: 0, 2 after an error, 130 after Ctrl-C.
+
+    3 means that a fit has come to nothing: its model is saved, and no better than always saying one class.
 
     1 means that the command did its work (a model is saved, say) but could not print about it. A reader that went
     away, as in `noisegate list methods | head -1`, is no error.

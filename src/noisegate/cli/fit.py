@@ -27,6 +27,10 @@ if TYPE_CHECKING:
     from noisegate.fitted import Fitted
 
 
+#: Exit code of a fit that has come to nothing; the model is saved all the same.
+FAILED = 3
+
+
 @dataclass(frozen=True)
 class Fit:
     """What is asked for: the options of `noisegate fit` under their own names."""
@@ -48,11 +52,10 @@ class Fit:
     devices: int = 1
 
 
-def run(asked: Fit) -> None:
-    """Train and save, in this process or in as many as there shall be devices."""
+def run(asked: Fit) -> int:
+    """Train and save, in this process or in as many as there shall be devices; the exit code."""
     check_out(asked.out, asked.checkpoint)
-    if asked.devices == 1:
-        run_here(asked)
+    code = run_here(asked) if asked.devices == 1 else 0
     from noisegate.training import distributed
 
     if asked.devices == 1:
@@ -61,6 +64,7 @@ def run(asked: Fit) -> None:
         raise InputError("torchrun has started the processes already: leave --devices out")
     else:
         distributed.launch(run_process, asked.devices, asked, device=asked.device)
+    return code
 
 
 def run_process(asked: Fit) -> None:
@@ -69,12 +73,13 @@ def run_process(asked: Fit) -> None:
         run_here(asked)
 
 
-def run_here(asked: Fit) -> None:
-    """Train and save; whatever can be refused is refused before. Of several processes the first one saves."""
+def run_here(asked: Fit) -> int:
+    """Train and save, the exit code; whatever can be refused is refused before. The first process saves."""
     check_settings(asked)
     data = load_data(asked)
     show_columns(data)
     from noisegate import methods
+    from noisegate.runs.failure import failure
     from noisegate.runs.train import train
     from noisegate.training.distributed import world
 
@@ -91,10 +96,11 @@ def run_here(asked: Fit) -> None:
         evaluate_every=0,
     )
     if not world().first:
-        return
+        return 0
     replaced = (asked.out / "model.json").exists()
     fitted.save(asked.out, method=asked.method)
     report(asked, data, fitted, replaced)
+    return FAILED if failure(fitted, data) is not None else 0
 
 
 # -- where it goes ---------------------------------------------------------------------------------

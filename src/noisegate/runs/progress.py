@@ -1,13 +1,16 @@
-"""A progress bar where a person is watching, silence where nobody is."""
+"""A progress bar where a person is watching; where nobody is, a line now and then in long runs."""
 
 from __future__ import annotations
 
 import contextlib
 import sys
+import time
 from collections.abc import Callable, Iterator
 
 from noisegate.training.trainer import Epoch
 
+#: How often a line is printed where there is no terminal.
+EVERY_SECONDS = 10.0
 _SHOWN = {
     "loss": "loss",
     "validation_accuracy": "noisy val",
@@ -18,8 +21,20 @@ _SHOWN = {
 
 @contextlib.contextmanager
 def progress_bar(label: str, enabled: bool | None = None) -> Iterator[Callable[[Epoch], None]]:
-    """Yield a function to call with every epoch; it draws a bar on standard error if that is a terminal."""
-    if not (sys.stderr.isatty() if enabled is None else enabled):
+    """Yield a function to call with every epoch: it shows how far a run is, on standard error.
+
+    Parameters
+    ----------
+    label : str
+        What is trained.
+    enabled : bool, optional
+        Draw a bar or nothing. None: a bar if standard error is a terminal, else a line every ten seconds, so that
+        a log tells a long run from one that hangs.
+    """
+    if enabled is None and not sys.stderr.isatty():
+        yield _lines(label)
+        return
+    if enabled is False:
         yield lambda epoch: None
         return
     from rich.console import Console
@@ -42,6 +57,23 @@ def progress_bar(label: str, enabled: bool | None = None) -> Iterator[Callable[[
             bar.update(tasks[epoch.phase], completed=epoch.epoch, seen=_describe(epoch.metrics))  # type: ignore[arg-type]
 
         yield show
+
+
+def _lines(label: str) -> Callable[[Epoch], None]:
+    last = time.monotonic()
+
+    def show(epoch: Epoch) -> None:
+        nonlocal last
+        if time.monotonic() - last < EVERY_SECONDS:
+            return
+        last = time.monotonic()
+        numbers = _describe(epoch.metrics)
+        print(
+            f"{label}: {epoch.phase_name}, epoch {epoch.epoch} of {epoch.n_epochs}  {numbers}",
+            file=sys.stderr,
+        )
+
+    return show
 
 
 def _describe(metrics: dict[str, float]) -> str:

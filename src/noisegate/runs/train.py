@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,12 +14,15 @@ from noisegate.data.dataset import Dataset
 from noisegate.fitted import Fitted
 from noisegate.methods.base import Method
 from noisegate.objectives import Objective
+from noisegate.runs.failure import failure
 from noisegate.runs.progress import progress_bar
 from noisegate.runs.run import Run
 from noisegate.training import distributed
 from noisegate.training.job import NetworkSpec
 from noisegate.training.recipe import Recipe
 from noisegate.training.trainer import Epoch
+
+log = logging.getLogger("noisegate")
 
 
 def train(
@@ -73,7 +77,8 @@ def train(
     Returns
     -------
     Fitted
-        With `metrics`, `history` and `record`.
+        With `metrics`, `history` and `record`. A fit that has come to nothing (`noisegate.runs.failure`) is
+        announced as a warning of the logger "noisegate".
 
     Notes
     -----
@@ -109,4 +114,7 @@ def train(
             show(epoch)
             if on_epoch is not None:
                 on_epoch(epoch)
+    why = failure(run.fitted, run.data) if here.first else None
+    if why is not None:
+        log.warning("the fit has come to nothing: %s", why)
     return run.fitted

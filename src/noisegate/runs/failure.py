@@ -1,0 +1,53 @@
+"""Whether a fit has come to nothing, in one sentence."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from noisegate.data.dataset import Dataset
+from noisegate.fitted import Fitted
+
+#: Training rows that are predicted where the method has no held-out probabilities.
+LOOKED_AT = {"vectors": 2000, "images": 200}
+#: In fewer epochs than this a loss may rise by chance.
+LEAST_EPOCHS = 3
+
+
+def failure(fitted: Fitted, data: Dataset) -> str | None:
+    """Why a classifier is no use; None where nothing speaks against it.
+
+    It has come to nothing where it repeats the given labels no better than always saying the most frequent one (of
+    held-out rows, where the method has their probabilities, else of training rows), or where the loss
+    of the last phase ended above where it began.
+
+    Parameters
+    ----------
+    fitted : Fitted
+    data : Dataset
+        What it was trained on; its clean labels are not looked at.
+    """
+    return None if data.train.maps else _no_better_than_the_majority(fitted, data) or _risen_loss(fitted)
+
+
+def _no_better_than_the_majority(fitted: Fitted, data: Dataset) -> str | None:
+    if "probs" in fitted.extras and "given" in fitted.extras:
+        y, probs = np.asarray(fitted.extras["given"]), np.asarray(fitted.extras["probs"])
+        kind = "held-out"
+    else:
+        most = LOOKED_AT["vectors" if len(data.input_shape) == 1 else "images"]
+        rows = data.train.take(np.unique(np.linspace(0, len(data.train) - 1, most).astype(np.int64)))
+        y, probs, kind = rows.y, fitted.predict_proba(rows.x), "training"
+    right, majority = float((probs.argmax(1) == y).mean()), float(np.bincount(y).max() / len(y))
+    if right > majority:
+        return None
+    return (
+        f"it repeats {right:.1%} of the labels of {kind} rows, and always saying the most frequent one "
+        f"{majority:.1%}; the inputs may not tell the classes apart, or the learning rate may be too high"
+    )
+
+
+def _risen_loss(fitted: Fitted) -> str | None:
+    losses = [epoch["loss"] for epoch in fitted.history[-1] if "loss" in epoch] if fitted.history else []
+    if len(losses) < LEAST_EPOCHS or losses[-1] <= losses[0]:
+        return None
+    return f"its loss rose from {losses[0]:.3g} to {losses[-1]:.3g}; try a lower learning rate"
