@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import shutil
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -62,7 +63,9 @@ def run(asked: Audit) -> None:
 
     if asked.params:
         check_kinds(asked.params, methods.METHODS[asked.method].defaults, "--param")
-    check_kinds({k: v for k, v in asked.recipe.items() if v is not None}, Recipe().to_dict(), "--recipe")
+    check_kinds(
+        {k: v for k, v in asked.recipe.items() if v is not None}, dataclasses.asdict(Recipe()), "--recipe"
+    )
     report = audit(
         data,
         method=methods.get(asked.method, **asked.params) if asked.params else asked.method,

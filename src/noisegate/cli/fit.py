@@ -21,6 +21,7 @@ from noisegate.data.dataset import Dataset, Split, held_out_rows
 from noisegate.data.tables import TableReader, test_split
 from noisegate.errors import InputError
 from noisegate.noise import load_labels
+from noisegate.noise.base import VOID
 from noisegate.runs.memory import memory_kept
 
 if TYPE_CHECKING:
@@ -137,7 +138,9 @@ def check_settings(asked: Fit) -> None:
     check_kinds(asked.params, methods.METHODS[asked.method].defaults, "--param")
     methods.get(asked.method, **asked.params)
     networks.check_name(asked.network)
-    check_kinds({k: v for k, v in asked.recipe.items() if v is not None}, Recipe().to_dict(), "--recipe")
+    check_kinds(
+        {k: v for k, v in asked.recipe.items() if v is not None}, dataclasses.asdict(Recipe()), "--recipe"
+    )
     Recipe().replace(**asked.recipe)
     resolve_device(asked.device)
 
@@ -217,6 +220,7 @@ def listed(names: Sequence[str], most: int = 10) -> str:
 
 _SHOWN = {
     "test_accuracy": "accuracy on the test rows",
+    "test_mean_iou": "mean intersection over union on the test rows",
     "test_ece": "calibration error on the test rows",
     "test_log_likelihood": "log-likelihood on the test rows",
     "train_memorised": "wrong labels memorised",
@@ -299,9 +303,14 @@ def agreement(fitted: Fitted, data: Dataset) -> str:
     """How many given labels of some training rows the classifier predicts: near chance it has not learnt."""
     most = 10_000 if len(data.input_shape) == 1 else 500
     some = data.train.take(np.unique(np.linspace(0, len(data.train) - 1, most).astype(np.int64)))
-    same = fitted.predict_proba(some.x).argmax(1) == some.y
+    if some.maps:  # image by image: their probabilities are many numbers
+        some = some.take(np.arange(0, len(some), max(1, len(some) // 16)))
+        said = [fitted.predict_proba(some.take([row]).x).argmax(1) for row in range(len(some))]
+        same = (np.concatenate(said) == some.y)[some.y != VOID]
+    else:
+        same = fitted.predict_proba(some.x).argmax(1) == some.y
     return (
-        f"the classifier repeats {same.mean():.2%} of {len(some):,} (near chance: it has learnt nothing; "
+        f"the classifier repeats {same.mean():.2%} of {same.size:,} (near chance: it has learnt nothing; "
         "all: the wrong ones too)"
     )
 

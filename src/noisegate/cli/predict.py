@@ -15,6 +15,7 @@ from noisegate._io.files import check_writable, write_bytes
 from noisegate.cli import output
 from noisegate.data.dataset import Inputs, Reader
 from noisegate.data.images import ImageReader
+from noisegate.data.maps import MapReader
 from noisegate.data.tables import Met, TableReader
 from noisegate.errors import InputError
 
@@ -40,11 +41,17 @@ def run(
     The columns `ids` of a table are carried through. What training did not have is counted in one
     line.
     """
+    from noisegate._device import resolve_device
+    from noisegate.fitted import Fitted, read_description
+
+    if (read_description(model).get("reader") or {}).get("kind") == "maps":
+        from noisegate.cli import predict_maps
+
+        fitted = Fitted.load(model, device=resolve_device(device))
+        if isinstance(fitted.reader, MapReader):
+            return predict_maps.run(fitted, fitted.reader, data, out)
     if out is not None:
         check_out(out)
-    from noisegate._device import resolve_device
-    from noisegate.fitted import Fitted
-
     fitted = Fitted.load(model, device=resolve_device(device))
     inputs, named, met = read_inputs(data, fitted.reader, model, root, ids)
     frame = table_of(fitted, inputs, named)

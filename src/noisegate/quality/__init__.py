@@ -5,12 +5,14 @@ from noisegate.quality.annotators import Answers, Consensus, consensus, is_answe
 from noisegate.quality.calibration import calibrate
 from noisegate.quality.confident import confident_learning, prune_by_noise_rate
 from noisegate.quality.issues import Judgement, find_label_issues, judge
+from noisegate.quality.maps import Region, map_quality, map_regions, overlay
 from noisegate.quality.scores import label_quality
 
 __all__ = [
     "Answers",
     "Consensus",
     "Judgement",
+    "Region",
     "calibrate",
     "confident_joint",
     "confident_learning",
@@ -21,6 +23,9 @@ __all__ = [
     "is_answers",
     "judge",
     "label_quality",
+    "map_quality",
+    "map_regions",
+    "overlay",
     "prune_by_noise_rate",
     "read_answers",
 ]

@@ -134,7 +134,7 @@ class Library:
 def changed_fields(job: Job) -> dict[str, Any]:
     """The fields in which a job's recipe is not the automatic one for its data: those that a user has set."""
     automatic = auto_recipe(len(job.train), job.input_shape).to_dict()
-    fields = {name: value for name, value in job.recipe.to_dict().items() if value != automatic[name]}
+    fields = {name: value for name, value in job.recipe.to_dict().items() if value != automatic.get(name)}
     if "steps" in fields or "epochs" in fields:
         fields |= {"steps": job.recipe.steps, "epochs": job.recipe.epochs}
     return fields | {"keep": "last", "patience": None, "ema": 0.0}
