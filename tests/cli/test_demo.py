@@ -10,7 +10,10 @@ from noisegate.studies import papers
 def test_the_command_does_the_two_columns_with_one_seed(call, monkeypatch, tmp_path):
     asked = []
     monkeypatch.setattr(demo, "run_study", lambda *a, **k: asked.append((a, k["device"])))
+    audited = []
+    monkeypatch.setattr(demo.demo_audit, "run", audited.append)
     assert call("demo", "--out", tmp_path)[0] == 0
+    assert audited == [tmp_path]
     (((name, choice, out), device),) = asked
     assert (name, choice.seeds, out, device) == ("demo", 1, tmp_path, "cpu")
     assert len(choice.apply(papers.get("demo")).cells) == 8

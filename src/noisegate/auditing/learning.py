@@ -242,6 +242,9 @@ def continued(audit: StoredAudit, state: State) -> StoredAudit:
         rows[kept] = _first(audit, name)
     before = rows[_FIRST["p_wrong"]].to_numpy()
     rows["p_wrong"] = np.where(answered, 0.0, learnt.p_wrong).astype(np.float32)
+    # The quality of a row nobody looked at is the probability that its label is right.
+    quality = rows["quality"].to_numpy()
+    rows["quality"] = np.where(answered, quality, 1.0 - learnt.p_wrong).astype(np.float32)
     for flag in ("is_label_issue", "is_sure"):
         n = int(rows[_FIRST[flag]].sum())
         threshold = np.sort(before)[::-1][n - 1] if n else np.inf

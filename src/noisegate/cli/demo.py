@@ -1,9 +1,10 @@
-"""`noisegate demo`: the columns of the study `demo` that tell the story, one seed each, on the CPU."""
+"""`noisegate demo`: the columns of the study `demo` that tell the story, then an audit; on the CPU."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+from noisegate.cli import demo_audit
 from noisegate.cli.study import run_study
 from noisegate.errors import InputError
 from noisegate.studies.choice import Choice
@@ -23,3 +24,4 @@ def run(out: Path) -> None:
     # On the CPU wherever it runs: these networks are small, and the numbers should not depend on a
     # GPU.
     run_study("demo", choice, out, engine=build("local"), device="cpu")
+    demo_audit.run(out)
