@@ -101,6 +101,9 @@ def _calibration() -> Iterator[Claim]:
 def _readings() -> Iterator[Claim]:
     for rate in ("IDN-45%", "IDN-50%"):
         yield Claim(f"{rate}: co-teaching over CE", ("Co-teaching", rate, ""), ("CE", rate, ""))
+        yield Claim(
+            f"{rate}: two updates over one", ("CausalNL, two updates", rate, ""), ("CausalNL", rate, "")
+        )
         for words in ("", ", two updates", ", elbo", ", code"):
             yield Claim(
                 f"{rate}: CausalNL{words} over co-teaching",
@@ -186,6 +189,8 @@ def _line(study: Study, claim: Claim, store: Store) -> str:
 
 def verdict(mean: float, p: float | None) -> str:
     """What a test says of a claim."""
+    if mean == 0:
+        return "no difference"
     if p is not None and p < LEVEL:
         return "**shows**" if mean > 0 else "**the opposite shows**"
     return "right sign" if mean > 0 else "wrong sign"

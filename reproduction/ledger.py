@@ -48,9 +48,9 @@ KEPT = ("result.json", ARRAYS, "failed.json")
 LARGE = 40_000
 #: The accuracies of a run: at its end, and at the epoch whose accuracy on the noisy validation rows is best.
 LAST, CHOSEN = "test_accuracy", "test_accuracy_best_validation"
+KINDS = "cells|changes|claims|coverage|search|terms"
 BLOCK = re.compile(
-    r"(<!-- (cells|changes|coverage|claims)(?: of ([\w-]+))?( at laptop(?: \w+)?)?( rows [\w,.-]+)? -->\n)"
-    r".*?(<!-- end -->)",
+    rf"(<!-- ({KINDS})(?: of ([\w-]+))?( at laptop(?: \w+)?)?( rows [\w,.-]+)? -->\n).*?(<!-- end -->)",
     re.DOTALL,
 )
 
@@ -323,6 +323,10 @@ def written(text: str, store: Store) -> str:
         if match[2] == "claims":
             return claims.table(store, match[3], changed)
         study = papers.get(match[3])
+        if match[2] == "terms":
+            return sizes.terms(study, store)
+        if match[2] == "search":
+            return sizes.search(study, store, rows, changed, laptop=bool(match[4]))
         if match[4]:
             return sizes.table(study, store, rows, changed)
         return (table if match[2] == "cells" else changes)(study, store, rows)

@@ -18,6 +18,7 @@ SEEDS = 25
 #: Changes of a laptop's size that were run too, by the words they are stored under.
 CHANGED: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "uncropped": ("smoothing", {"recipe.crop": 0, "recipe.flip": False, "recipe.weight_decay": 0.0}),
+    "cropped": ("causalnl-table1-variants", {"recipe.crop": 4, "recipe.flip": True}),
 }
 PAPERS = {
     "ln": "Logistic-Normal",
@@ -128,7 +129,8 @@ def _line(
     std = float(np.std(list(numbers.values()), ddof=1)) if len(numbers) > 1 else None
     paper = cell.paper.get(value.name)
     difference = None
-    if mean is not None and paper is not None:
+    # Where no run differs from another there is nothing to measure the distance in.
+    if mean is not None and paper is not None and (std is None or paper.std or std > 1e-9):
         difference = difference_in_deviations(mean, std, paper.mean, paper.std)
     title = f" {value.title}" if len(small.values) > 1 else ""
     digits = value.digits if value.digits > 2 else 1
@@ -204,3 +206,63 @@ def _counted(study: Study, sized: Study, store: Store) -> tuple[str, str]:
         return f"0 of {len(sized.cells)}", ""
     seeds = str(min(there)) if min(there) == max(there) else f"{min(there)} to {max(there)}"
     return f"**{len(there)}** of {len(sized.cells)}", seeds
+
+
+# -- searches --------------------------------------------------------------------------------------
+
+
+def search(
+    study: Study, store: Store, rows: Sequence[str] = (), changed: str = "", laptop: bool = False
+) -> list[str]:
+    """The candidates of every search that was made, as Markdown: what they were chosen by, and what they gave."""
+    wanted = sized(study, changed) if laptop else study
+    first = study.select.seeds == "first"
+    titles = " | ".join(value.title for value in study.values)
+    metric = study.select.metric.replace("_", " ")
+    lines = [f"| column | candidate | n | {metric} | {titles} |", "|---" * (4 + len(study.values)) + "|"]
+    for cell in wanted:
+        if not cell.search or (rows and slug(cell.row) not in rows):
+            continue
+        runs_of = [(candidate, found(candidate, store)) for candidate in cell.candidates()]
+        if first:
+            runs_of = [(candidate, {0: of[0]} if 0 in of else {}) for candidate, of in runs_of]
+        if not all(of for _, of in runs_of):
+            continue
+        scores = [_average(of, study.select.metric) for _, of in runs_of]
+        for (candidate, of), score in zip(runs_of, scores, strict=True):
+            words = ", ".join(f"{name} {candidate.params[name]:g}" for name in cell.search)
+            chosen_one = "**" if score == max(scores) else ""
+            numbers = [
+                f"{(100 if value.percent else 1) * _average(of, value.name):.{value.digits}f}"
+                for value in study.values
+            ]
+            place = column_name(cell.group, cell.column)
+            lines.append(
+                f"| {place} | {chosen_one}{words}{chosen_one} | {len(of)} | {score:.4f} | {' | '.join(numbers)} |"
+            )
+    return [*lines, ""] if len(lines) > 2 else ["Not run yet.", ""]
+
+
+def _average(of: Mapping[int, Result], metric: str) -> float:
+    return float(np.mean([result.metrics[metric] for result in of.values()]))
+
+
+# -- label terms -----------------------------------------------------------------------------------
+
+
+def terms(study: Study, store: Store) -> list[str]:
+    """Percentiles of the label term r' Sigma^-1 r of rightly and wrongly labelled training rows, as Markdown."""
+    lines = [
+        "| trained with | noise | term under | right: 10, 50, 90 % | wrong: 10, 50, 90 % |",
+        "|---|---|---|---|---|",
+    ]
+    for cell in study.at_scale("laptop"):
+        arrays = store.arrays(cell.settings)
+        for kind, words in (("identity", "I"), ("learnt", "Σ_θ")) if arrays else ():
+            term, wrong = arrays[f"label_term_{kind}"], arrays["label_term_wrong"]
+            right, other = (
+                ", ".join(f"{q:.2g}" for q in np.percentile(of, (10, 50, 90)))
+                for of in (term[~wrong], term[wrong])
+            )
+            lines.append(f"| {cell.row} | {cell.column} | {words} | {right} | {other} |")
+    return [*lines, ""] if len(lines) > 2 else ["Not run yet.", ""]
