@@ -55,6 +55,8 @@ def run(asked: Audit) -> None:
         root=asked.root,
     )  # fmt: skip
     data = load_data(fit)
+    if data.train.maps:
+        return run_masks(asked, data)
     source, ids = describe(asked, data)
     from noisegate import methods
     from noisegate.auditing.audit import audit
@@ -87,6 +89,34 @@ def run(asked: Audit) -> None:
     write_report(asked.out, root=asked.root)
     shutil.rmtree(asked.out / RUNS, ignore_errors=True)
     tell(report, asked.out)
+
+
+def run_masks(asked: Audit, data: Dataset) -> None:
+    """Audit images with masks: lists of images and regions, and overlays of the worst."""
+    from noisegate import methods
+    from noisegate.auditing.masks import audit_masks
+
+    found = audit_masks(
+        data,
+        method=methods.get(asked.method, **asked.params) if asked.params else asked.method,
+        network=asked.network,
+        recipe=asked.recipe,
+        folds=asked.folds,
+        seed=asked.seed,
+        device=asked.device,
+        folder=asked.out / RUNS,
+    )
+    found.save(asked.out, data)
+    shutil.rmtree(asked.out / RUNS, ignore_errors=True)
+    frame = found.issues
+    output.facts(
+        [
+            ("masks", f"{int(frame.is_label_issue.sum()):,} of {len(frame):,} have a region to check"),
+            ("regions", f"{int(frame.regions.sum()):,}, about {int(frame.wrong_pixels.sum()):,} pixels"),
+            ("lists", f"{asked.out / 'issues.csv'}, {asked.out / 'regions.csv'}"),
+            ("pictures", str(asked.out / "overlays")),
+        ]
+    )
 
 
 def check_out(out: Path) -> None:

@@ -1,0 +1,105 @@
+"""Audits of masks: planted errors are found, no mask is judged by a network that has seen it, what is written."""
+
+import dataclasses
+
+import numpy as np
+import pandas as pd
+import pytest
+from PIL import Image
+from torch import nn
+
+import noisegate as ng
+from noisegate.auditing.masks import audit_masks
+from noisegate.cli import main
+from noisegate.data import load
+from noisegate.errors import InputError
+
+RECIPE = {"epochs": 15, "batch_size": 8, "lr": 0.01, "optimizer": "adam", "schedule": "poly"}
+
+
+def tiny(input_shape, n_outputs):
+    return nn.Sequential(
+        nn.Conv2d(input_shape[0], 16, 5, stride=2, padding=2),
+        nn.ReLU(),
+        nn.Conv2d(16, 16, 3, padding=1),
+        nn.ReLU(),
+        nn.Conv2d(16, n_outputs, 1),
+    )
+
+
+@pytest.fixture(scope="module")
+def planted():
+    """Scenes of which every fourth has a disc that is called a square, or the other way round."""
+    data = load("scenes", n=48, n_test=2)
+    noise = ng.noise.MapSegments(1.0, "swap", mapping={1: 2, 2: 1}, smallest=60)
+    y = data.train.y.copy()
+    y[::4] = noise.corrupt(y[::4], n_classes=4, seed=0)
+    return dataclasses.replace(data, validation=None).with_labels(y)
+
+
+@pytest.fixture(scope="module")
+def audit(planted):
+    return audit_masks(planted, method="ce", network=tiny, recipe=RECIPE, folds=2, device="cpu")
+
+
+def test_planted_errors_come_first(audit, planted):
+    wrong = (planted.train.y != planted.train.clean).reshape(48, -1).any(1)
+    n = int(wrong.sum())
+    assert n >= 10
+    first = audit.issues.row.to_numpy()[:n]
+    assert wrong[first].mean() > 0.8
+    # Regions say what was planted: one of the two for the other.
+    table = audit.region_table
+    named = table[table.row.isin(np.flatnonzero(wrong))]
+    swapped = named.given.isin(["disc", "square"]) & named.suggested.isin(["disc", "square"])
+    assert swapped.mean() > 0.6
+
+
+def test_what_is_written(audit, planted, tmp_path):
+    audit.save(tmp_path, planted, pictures=5)
+    issues, regions = (pd.read_csv(tmp_path / name) for name in ("issues.csv", "regions.csv"))
+    assert sorted(issues.row) == list(range(48))
+    assert (issues.regions.to_numpy() > 0).sum() == issues.is_label_issue.sum()
+    assert len(regions) == issues.regions.sum()
+    pictures = sorted((tmp_path / "overlays").iterdir())
+    assert {int(p.stem) for p in pictures} == set(issues.row[:5])
+    with Image.open(pictures[0]) as picture:
+        assert picture.size == (64, 48)
+
+
+def test_no_mask_is_judged_by_a_network_that_has_seen_it(planted, monkeypatch):
+    import noisegate.auditing.masks as module
+    import noisegate.runs.train as runs
+
+    seen, judged = [], []
+
+    class Fitted:
+        def predict_proba(self, x):
+            return np.full((1, 4, 48, 64), 0.25)
+
+    def train(data, *args, **kwargs):
+        seen.append({image.tobytes() for image in data.train.x})
+        return Fitted()
+
+    monkeypatch.setattr(runs, "train", train)
+    monkeypatch.setattr(
+        module, "one", lambda x, row: judged.append((len(seen) - 1, x[row].tobytes())) or x[row]
+    )
+    audit_masks(planted, folds=3)
+    assert len(judged) == 48
+    assert all(image not in seen[fold] for fold, image in judged)
+
+
+def test_on_the_command_line(tmp_path, capsys):
+    options = ["--network", "deeplab-resnet18-os32", "--method", "ce", "--folds", "2", "--device", "cpu"]
+    options += ["--recipe", "epochs=1", "--option", "n=8", "--option", "n_test=2"]
+    assert main(["audit", "scenes", "--out", str(tmp_path / "audit"), *options]) == 0
+    assert len(pd.read_csv(tmp_path / "audit" / "issues.csv")) == 8
+    assert "have a region to check" in "".join(capsys.readouterr())
+
+
+def test_what_cannot_be_audited(planted):
+    with pytest.raises(InputError, match="folds must lie between 2 and the 48"):
+        audit_masks(planted, folds=1)
+    with pytest.raises(InputError, match="no label for every pixel"):
+        audit_masks(load("digits"))
