@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 
 import noisegate as ng
 from noisegate.studies.results import Results
@@ -49,6 +50,12 @@ def test_a_model_folder_predicts_the_rows_of_its_table(copy, tmp_path):
     subprocess.run([*command, "--device", "cpu"], check=True, capture_output=True)
     found, wanted = pd.read_csv(out), pd.read_csv(STORED / "predictions.csv")
     pd.testing.assert_frame_equal(found, wanted, rtol=0, atol=1e-5)
+
+
+def test_reading_a_model_leaves_the_random_states_alone(copy):
+    before = torch.get_rng_state()
+    ng.Fitted.load(copy("model"))
+    assert torch.equal(torch.get_rng_state(), before)
 
 
 def test_a_model_folder_says_how_it_was_trained(copy):

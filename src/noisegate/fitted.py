@@ -22,7 +22,7 @@ from noisegate._io.trees import load_tree, save_tree
 from noisegate._version import __version__
 from noisegate.data import reader_from_dict
 from noisegate.data.dataset import Inputs, Reader, as_inputs
-from noisegate.data.loader import Rows
+from noisegate.data.loader import Rows, seeded
 from noisegate.data.tables import TableReader, is_frame
 from noisegate.errors import DamagedFileError, InputError, MissingDataError
 from noisegate.networks import ensemble
@@ -237,7 +237,9 @@ class Fitted:
                 body = ensemble.from_spec(spec["network"], shape, n_outputs)
                 outline = Prepared(body, state["mean"], state["std"], spec)
             _check_state(outline, state, folder)
-        body = ensemble.from_spec(spec["network"], shape, n_outputs, network)
+        # The weights that it draws are replaced; the caller's random states stay what they are.
+        with seeded(0):
+            body = ensemble.from_spec(spec["network"], shape, n_outputs, network)
         built = Prepared(body, state["mean"], state["std"], spec)
         _load_weights(built, state, folder)
         if device.type == "cpu":
