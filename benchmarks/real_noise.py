@@ -17,6 +17,8 @@ import argparse
 import json
 import os
 import platform
+import sys
+import textwrap
 import time
 import warnings
 from collections.abc import Callable, Iterable
@@ -290,8 +292,12 @@ def render(found: dict[str, Any]) -> str:
     lines = [
         "# Real and synthetic label noise: accuracy on clean test labels, in per cent",
         "",
-        f"`python benchmarks/real_noise.py`: {found['about']}. Mean ± standard deviation over n seeds, every",
-        "contender on one thread. Bold: the best of a row.",
+        *textwrap.wrap(
+            f"`{found['command']}`: {found['about']}. Mean ± standard "
+            "deviation over n seeds, all that were finished in the time; every contender on one thread. Bold: "
+            "the best of a row.",
+            100,
+        ),
         "",
     ]
     for title, problems in (("Real noise", REAL), ("Synthetic noise", noisy), ("No noise", CLEAN)):
@@ -330,6 +336,7 @@ def main() -> None:
     path = arguments.out / "real_noise.json"
     found: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {"cells": []}
     if not arguments.render:
+        found["command"] = " ".join(["python", "benchmarks/real_noise.py", *sys.argv[1:]])
         found["about"] = (
             f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}, torch "
             f"{torch.__version__}, scikit-learn {sklearn.__version__}, noisegate {ng.__version__}"
