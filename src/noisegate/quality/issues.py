@@ -164,7 +164,7 @@ def _apply(model: posterior.NoiseModel, p: Probs, y: npt.NDArray[np.integer], ra
             chance[which, block] = post[at, best]
         if joint is not None:
             codes = slots.classes * k + slots.classes[:, :1]
-            joint += np.bincount(codes.ravel(), weights=post.ravel(), minlength=k * k)
+            np.add.at(joint, codes.ravel(), post.ravel())
     np.clip(wrong, 0.0, 1.0, out=wrong)
     look, f1 = best_f1(wrong)
     sure = look & (low >= SURE)
