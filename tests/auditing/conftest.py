@@ -8,7 +8,8 @@ import pytest
 from PIL import Image
 
 from noisegate.auditing import stored
-from noisegate.auditing.decisions import Choice, open_log
+from noisegate.auditing.records import Choice
+from noisegate.auditing.state import open_log
 
 CLASSES = ("bird", "cat", "dog")
 #: Text that breaks pages which forget to escape: markup, quotes, newlines, right-to-left and combining signs.

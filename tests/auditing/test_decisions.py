@@ -11,7 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from noisegate.auditing.decisions import Choice, Decisions, State
+from noisegate.auditing.decisions import Decisions
+from noisegate.auditing.records import Choice
+from noisegate.auditing.state import State
 from noisegate.errors import DamagedFileError, InputError
 
 
@@ -157,7 +159,8 @@ def test_one_reviewer_is_a_plain_history(steps):
 WRITER = """
 import sys
 from pathlib import Path
-from noisegate.auditing.decisions import Choice, Decisions
+from noisegate.auditing.decisions import Decisions
+from noisegate.auditing.records import Choice
 log = Decisions(Path(sys.argv[1]), "a" * 12)
 for row in range(10_000):
     log.decide([Choice(row, "keep", 0, 0)], reviewer="ana", key=str(row))

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from noisegate.auditing import exchange, stored
-from noisegate.auditing.decisions import open_log
+from noisegate.auditing.state import open_log
 from noisegate.errors import InputError
 
 

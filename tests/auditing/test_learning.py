@@ -6,7 +6,8 @@ from scipy.optimize import minimize
 from scipy.special import expit, logit
 
 from noisegate.auditing import learning, stored
-from noisegate.auditing.decisions import Choice, State, open_log
+from noisegate.auditing.records import Choice
+from noisegate.auditing.state import State, open_log
 from noisegate.errors import InputError
 
 

@@ -1,1 +1,1 @@
-"""Audits: which labels are wrong, what kind of noise it is, a report, a page to review them, corrected data."""
+"""Audits: which labels are wrong and why, a report, a page to review them, corrected data."""

@@ -10,9 +10,10 @@ import numpy as np
 
 from noisegate._io.files import check_writable, write_bytes
 from noisegate.auditing import formats, stored
-from noisegate.auditing.decisions import Decided, labels_after, open_log
 from noisegate.auditing.exchange import as_csv, decisions_frame
 from noisegate.auditing.formats import Correction
+from noisegate.auditing.records import Decided
+from noisegate.auditing.state import labels_after, open_log
 from noisegate.auditing.stored import StoredAudit
 from noisegate.errors import DamagedFileError, InputError, MissingDataError
 

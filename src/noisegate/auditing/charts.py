@@ -1,4 +1,4 @@
-"""Pictures of the report as geometry: what lies where, in the units of an SVG's view box. No pixels, no colours."""
+"""Pictures of the report as geometry: what lies where, in the units of an SVG's view box."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def chosen_classes(
 
 
 def heatmap(matrix: npt.NDArray[np.float64], names: Sequence[str]) -> dict[str, Any]:
-    """Cells of a transition matrix; shades compare the confusions, for the diagonal would outshine them."""
+    """Cells of a transition matrix; shades compare the confusions, not the bright diagonal."""
     k = len(matrix)
     room = round(16 + _CHARACTER * min(max(map(len, names), default=1), NAME_CHARACTERS))
     off = matrix - np.diag(np.diag(matrix))

@@ -316,7 +316,7 @@ def _named(audit: StoredAudit, root: Path | None) -> Content:
 
 
 def _square(x: npt.NDArray[Any]) -> tuple[int, int] | None:
-    """Sides of vectors that are small grey pictures: as many numbers as a square has, all in [0, 1] or bytes."""
+    """Sides of vectors that are small grey pictures: a square of numbers in [0, 1] or of bytes."""
     side = round(x.shape[1] ** 0.5) if x.ndim == 2 else 0
     grey = side >= 8 and side * side == x.shape[1] and float(x.min()) >= 0
     return (side, side) if grey and (x.dtype == np.uint8 or float(x.max()) <= 1) else None

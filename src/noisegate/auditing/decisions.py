@@ -2,16 +2,16 @@
 
 Three tables, to which lines are only ever added:
 
-    actions    what somebody did: decide, undo, redo or import, when, and which action an undo takes back
+    actions    what somebody did: decide, undo, redo or import, when, and which action it takes back
     decisions  what an action said about each of its rows, the decision it replaced (previous),
                and the decision whose state it has (origin: its own number, but for undo and redo
                the one they bring back, or 0 for none)
     facts      the audit the log belongs to
 
-The state of a row is its last decision; that decision's number is the row's *version*. Whoever decides names the
-version they have seen: if the row has another one, nobody's work is overwritten silently, a `Conflict` is returned.
-Actions carry a key chosen by the client, so a request that is sent twice (the answer was lost when the server was
-killed) is carried out once.
+The state of a row is its last decision; that decision's number is the row's *version*. Whoever
+decides names the version they have seen: if the row has another one, nobody's work is overwritten
+silently, the row comes back as a conflict. Actions carry a key chosen by the client, so a request
+that is sent twice (the answer was lost when the server was killed) is carried out once.
 """
 
 from __future__ import annotations
@@ -20,22 +20,15 @@ import contextlib
 import json
 import sqlite3
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
-from noisegate.auditing.stored import StoredAudit, now
+from noisegate.auditing.records import CODES, DECISIONS, Choice, Decided, Line, Outcome
+from noisegate.auditing.stored import now
 from noisegate.errors import DamagedFileError, InputError
 
 FILE = "decisions.sqlite"
-#: What can be decided. "accept": the suggestion is right; "keep": the given label is right; "choose": another class
-#: is; "skip": not now. Code 0 means that nothing is decided.
-DECISIONS = ("", "accept", "keep", "choose", "skip")
-CODES = {name: code for code, name in enumerate(DECISIONS)}
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS facts (name TEXT PRIMARY KEY, value TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS actions (
@@ -72,76 +65,6 @@ _IN_FORCE = (
     "coalesce((SELECT t.kind FROM actions t WHERE t.target = a.id ORDER BY t.id DESC LIMIT 1), '') != 'undo'"
 )
 _BUSY_SECONDS = 10.0
-
-
-@dataclass(frozen=True)
-class Choice:
-    """A decision about one row, before it is stored.
-
-    Attributes
-    ----------
-    row : int
-        The row of the data.
-    decision : {"accept", "keep", "choose", "skip", ""}
-        "" takes a decision back.
-    label : int
-        Code of the class that is right, -1 where none is said.
-    seen : int
-        Version of the row that the reviewer has seen; 0 where nothing was decided.
-    reviewer, at : str or None
-        Who decided and when, where that differs from the rest of the action: decisions that are imported.
-    """
-
-    row: int
-    decision: str
-    label: int
-    seen: int
-    reviewer: str | None = None
-    at: str | None = None
-
-
-@dataclass(frozen=True)
-class Decided:
-    """The last decision about a row; `id` is the row's version, and decision "" says that it was taken back."""
-
-    id: int
-    row: int
-    decision: str
-    label: int
-    reviewer: str
-    at: str
-
-
-@dataclass(frozen=True)
-class _Line:
-    """A line of the table of decisions before it has a number; origin None is that number."""
-
-    row: int
-    decision: int
-    label: int
-    previous: int
-    origin: int | None
-    reviewer: str | None = None
-    at: str | None = None
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What became of an action.
-
-    Attributes
-    ----------
-    action : int or None
-        Its number in the log; None where nothing was done.
-    changed : list of Decided
-        New states of rows.
-    conflicts : list of Decided
-        States of rows that somebody else had changed in the meantime, and which therefore were left as they are.
-    """
-
-    action: int | None
-    changed: list[Decided] = field(default_factory=list)
-    conflicts: list[Decided] = field(default_factory=list)
 
 
 class Decisions:
@@ -196,7 +119,7 @@ class Decisions:
 
     @contextlib.contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
-        """All or nothing; IMMEDIATE takes the lock for writing first, so what is read here cannot change."""
+        """All or nothing; the lock for writing is taken first, so what is read here cannot change."""
         with self._lock:
             self._db.execute("BEGIN IMMEDIATE")
             try:
@@ -217,7 +140,7 @@ class Decisions:
         kind: str = "decide",
         at: str | None = None,
     ) -> Outcome:
-        """Store decisions in one step; rows that changed since they were seen are left, as conflicts.
+        """Store decisions in one step; rows that changed since they were seen are conflicts.
 
         Parameters
         ----------
@@ -241,13 +164,13 @@ class Decisions:
                 last = current.get(c.row)
                 version = 0 if last is None else last.id
                 if version == c.seen:
-                    lines.append(_Line(c.row, CODES[c.decision], c.label, version, None, c.reviewer, c.at))
+                    lines.append(Line(c.row, CODES[c.decision], c.label, version, None, c.reviewer, c.at))
                 elif last is not None:
                     conflicts.append(last)
             return self._append(db, kind, None, key, reviewer, at, lines, conflicts)
 
     def undo(self, *, reviewer: str, key: str) -> Outcome:
-        """Take back the reviewer's last action that is in force, skips too; rows others changed since stay."""
+        """Take back the reviewer's last action, also a skip; rows that others changed since stay."""
         return self._step("undo", reviewer, key)
 
     def redo(self, *, reviewer: str, key: str) -> Outcome:
@@ -275,7 +198,7 @@ class Decisions:
                     continue
                 if kind == "undo":
                     decision, label = self._state(db, previous)
-                lines.append(_Line(item, decision, label, last.id, goal))
+                lines.append(Line(item, decision, label, last.id, goal))
             return self._append(db, kind, target, key, reviewer, now(), lines, conflicts)
 
     def _append(
@@ -286,7 +209,7 @@ class Decisions:
         key: str,
         reviewer: str,
         at: str,
-        lines: Sequence[_Line],
+        lines: Sequence[Line],
         conflicts: list[Decided],
     ) -> Outcome:
         """Add an action and its decisions; one that changes nothing is not added."""
@@ -438,79 +361,3 @@ def _decided(lines: Iterable[tuple[Any, ...]]) -> list[Decided]:
         Decided(number, item, DECISIONS[decision], label, reviewer, at)
         for number, item, decision, label, reviewer, at in lines
     ]
-
-
-class State:
-    """The last decision about every row, as arrays that follow the log.
-
-    Attributes
-    ----------
-    decision : uint8 array (N,)
-        Codes of `DECISIONS`.
-    label : int32 array (N,)
-        Codes of classes, -1 where none is decided.
-    version : int64 array (N,)
-    reviewer : int32 array (N,)
-        Places in `reviewers`, -1 for nobody.
-    revision : int
-        Number of the last decision that is in the arrays.
-    """
-
-    def __init__(self, log: Decisions, n: int) -> None:
-        self._log = log
-        self._guard = threading.Lock()
-        self.decision = np.zeros(n, np.uint8)
-        self.label = np.full(n, -1, np.int32)
-        self.version = np.zeros(n, np.int64)
-        self.reviewer = np.full(n, -1, np.int32)
-        self.reviewers: list[str] = []
-        self.at: dict[int, str] = {}
-        self.revision = 0
-        self.refresh()
-
-    def refresh(self) -> int:
-        """Take in what was stored since; the number of decisions that came."""
-        with self._guard:
-            new = self._log.since(self.revision)
-            for decided in new:
-                row = decided.row
-                if decided.reviewer not in self.reviewers:
-                    self.reviewers.append(decided.reviewer)
-                self.decision[row] = CODES[decided.decision]
-                self.label[row] = decided.label
-                self.version[row] = decided.id
-                self.reviewer[row] = self.reviewers.index(decided.reviewer)
-                self.at[row] = decided.at
-                self.revision = decided.id
-            return len(new)
-
-    def of(self, row: int) -> Decided:
-        """The state of one row; decision "" where nothing is decided."""
-        place = int(self.reviewer[row])
-        return Decided(
-            int(self.version[row]),
-            row,
-            DECISIONS[self.decision[row]],
-            int(self.label[row]),
-            self.reviewers[place] if place >= 0 else "",
-            self.at.get(row, ""),
-        )
-
-    @property
-    def answered(self) -> npt.NDArray[np.bool_]:
-        """Rows about which a label is decided; a skip answers nothing."""
-        return (self.decision != CODES[""]) & (self.decision != CODES["skip"])
-
-
-def open_log(audit: StoredAudit) -> Decisions:
-    """The log in the audit's folder."""
-    if audit.folder is None:
-        raise InputError("the audit is not stored yet; write it to a folder first")
-    return Decisions(audit.folder / FILE, audit.audit_id)
-
-
-def labels_after(audit: StoredAudit, decided: Iterable[Decided]) -> Mapping[int, int]:
-    """The rows whose label changes, with the code of the new label."""
-    given = np.empty(len(audit), np.int64)
-    given[audit.rows["row"].to_numpy()] = audit.rows["given_label"].to_numpy()
-    return {d.row: d.label for d in decided if d.label >= 0 and d.label != given[d.row]}

@@ -17,7 +17,9 @@ import numpy as np
 from noisegate._io.files import atomic, read_json, write_json, write_text
 from noisegate.auditing import stored
 from noisegate.auditing.content import Cached, names_in_order, open_content
-from noisegate.auditing.decisions import Choice, Decided, Decisions, open_log
+from noisegate.auditing.decisions import Decisions
+from noisegate.auditing.records import Choice, Decided
+from noisegate.auditing.state import open_log
 from noisegate.auditing.stored import StoredAudit
 from noisegate.errors import InputError
 
@@ -175,7 +177,7 @@ def _configuration(audit: StoredAudit, pictures: bool) -> str:
 
 @dataclass(frozen=True)
 class Imported:
-    """What became of a file of decisions: stored, known already, and left because the row is decided otherwise."""
+    """What became of a file of decisions: stored, known already, decided otherwise here."""
 
     stored: int
     known: int

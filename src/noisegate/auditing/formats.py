@@ -1,7 +1,7 @@
 """Write corrected labels in the format of the original; everything else stays as it is.
 
-A changed cell takes the spelling that the new class has elsewhere in the same file: the bytes of its cell in CSV,
-its value in Parquet and .npz. So types, quotes and number formats cannot drift.
+A changed cell takes the spelling that the new class has elsewhere in the same file: the bytes of
+its cell in CSV, its value in Parquet and .npz. So types, quotes and number formats cannot drift.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ from scipy import sparse
 from scipy.special import expit
 
 from noisegate.auditing import stored
-from noisegate.auditing.decisions import State, open_log
+from noisegate.auditing.state import State, open_log
 from noisegate.auditing.stored import StoredAudit
 from noisegate.errors import InputError
 

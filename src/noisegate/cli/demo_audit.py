@@ -1,4 +1,4 @@
-"""The last part of the demo: an audit of the corrupted digits, beside the truth that only the demo knows."""
+"""The last part of the demo: an audit of corrupted digits, beside the truth."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ RECIPE = Recipe(epochs=20, batch_size=128, lr=1e-3)
 def audit_digits(
     data: Dataset, out: Path, recipe: Recipe, *, network: str, folds: int = 4, seed: int = 0
 ) -> StoredAudit:
-    """Audit the training digits and write the audit folder; clean labels are added to what was found."""
+    """Audit the training digits and write the audit folder, with the clean labels beside."""
     found = audit(
         replace(data, test=None),
         method="ce",
@@ -90,7 +90,7 @@ def draw(found: StoredAudit, data: Dataset) -> bytes:
 
 
 def run(out: Path, recipe: Recipe = RECIPE, network: str = "mlp", seed: int = 0) -> dict[str, Any]:
-    """Audit digits with wrong labels, unless `out` holds that audit; say what was found beside the truth."""
+    """Audit digits with wrong labels, unless `out` holds that audit, and print what was found."""
     data = datasets.load("digits").corrupt(Symmetric(RATE, include_self=False), seed=seed)
     folder = out / FOLDER
     if (folder / "audit.json").exists():

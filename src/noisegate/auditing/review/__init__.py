@@ -1,1 +1,1 @@
-"""The review page: a local server on which people decide about suspicious labels with the keyboard."""
+"""The review page: a local server on which suspicious labels are decided with the keyboard."""

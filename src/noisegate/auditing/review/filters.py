@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from noisegate.auditing.decisions import CODES, State
+from noisegate.auditing.records import CODES
+from noisegate.auditing.state import State
 from noisegate.auditing.stored import StoredAudit
 from noisegate.errors import InputError, UnknownNameError
 

@@ -1,9 +1,10 @@
 """Who may talk to the review page: this machine, this page, with its token.
 
-A local server can be reached by every page that the browser shows. So each request must name the server as its host
-(another name that leads to 127.0.0.1 would be DNS rebinding), must not come from another origin, and must carry the
-session's cookie or token; one that changes something must carry the token itself, which no other origin can read:
-it is in no page, only in the first address, and stays in the browser's storage for this origin.
+A local server can be reached by every page that the browser shows. So each request must name the
+server as its host (another name that leads to 127.0.0.1 would be DNS rebinding), must not come from
+another origin, and must carry the session's cookie or token. One that changes something must carry
+the token itself, which no other origin can read: it is in no page, only in the first address, and
+stays in the browser's storage for this origin.
 """
 
 from __future__ import annotations
@@ -103,7 +104,7 @@ class Guard:
         return _refused("open the address that `noisegate review` printed: it carries the token")
 
     def _welcome(self, scope: Scope) -> Response | None:
-        """The first visit: the token moves from the address to a cookie and to where only this page reads it."""
+        """The first visit: the token moves from the address to where only this page reads it."""
         if not self._brings_token(scope):
             return None
         rest = [(k, v) for k, v in QueryParams(scope["query_string"]).multi_items() if k != "token"]

@@ -35,8 +35,8 @@ def serve(
     root : path, default=None
         Where named data sets lie.
     token : str, default=None
-        What requests must carry; default: a random one. A server that is started again with the same token and port
-        goes on with the pages that are open.
+        What requests must carry; default: a random one. A server that is started again with the
+        same token and port goes on with the pages that are open.
     started : callable
         Called with the page's address once it can be opened.
     """

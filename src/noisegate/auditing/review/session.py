@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 
 from noisegate.auditing.content import Cached, open_content
-from noisegate.auditing.decisions import CODES, Choice, Decided, Outcome, State, open_log
 from noisegate.auditing.learning import Learnt, learn_from
+from noisegate.auditing.records import CODES, Choice, Decided, Outcome
 from noisegate.auditing.review.filters import Filter, Selector
+from noisegate.auditing.state import State, open_log
 from noisegate.auditing.stored import StoredAudit
 from noisegate.errors import InputError
 
