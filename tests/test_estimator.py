@@ -8,6 +8,7 @@ import polars
 import pyarrow as pa
 import pytest
 import torch
+from sklearn import config_context
 from sklearn.base import clone
 from sklearn.compose import make_column_transformer
 from sklearn.exceptions import DataConversionWarning, NotFittedError
@@ -413,3 +414,57 @@ def test_the_answers_of_several_annotators(form):
     assert list(np.argsort(-clf.consensus_.accuracy)[:2]) == [0, 1]
     with pytest.raises(InputError, match="rows of the answers must be whole numbers from 0 to 298, got 299"):
         clf.fit(x[:299], table)
+
+
+def test_class_weights_are_sample_weights(digits):
+    x, y = digits.train.x[:200], digits.train.y[:200] % 3
+    weights = {0: 1.0, 1: 5.0, 2: 0.5}
+    plain = classifier(method="ce", network="linear", recipe={"epochs": 3})
+    one = clone(plain).set_params(class_weight=weights).fit(x, y)
+    other = clone(plain).fit(x, y, sample_weight=np.array([1.0, 5.0, 0.5])[y])
+    np.testing.assert_array_equal(one.predict_proba(x), other.predict_proba(x))
+    balanced = clone(plain).set_params(class_weight="balanced").fit(x, y)
+    other = clone(plain).fit(x, y, sample_weight=(200 / 3 / np.bincount(y))[y])
+    np.testing.assert_array_equal(balanced.predict_proba(x), other.predict_proba(x))
+    with pytest.raises(InputError, match="class_weight must be"):
+        clone(plain).set_params(class_weight="equal").fit(x, y)
+    with pytest.raises(InputError, match="class_weight has the label 7, which no training row has"):
+        clone(plain).set_params(class_weight={7: 1.0}).fit(x, y)
+
+
+def test_class_weights_are_saved(digits, tmp_path):
+    clf = classifier(method="ce", network="linear", recipe={"epochs": 1}, class_weight={0: 2.0, 1: 1.0})
+    clf.fit(digits.train.x[:50], digits.train.y[:50] % 2).save(tmp_path)
+    assert ng.NoisyLabelClassifier.load(tmp_path).class_weight == {0: 2.0, 1: 1.0}
+
+
+@pytest.mark.parametrize("k", [2, 3])
+def test_the_decision_function_orders_as_the_probabilities(digits, k):
+    x, y = digits.train.x[:100], digits.train.y[:100] % k
+    clf = classifier(method="ce", network="linear", recipe={"epochs": 5}).fit(x, y)
+    scores, probs = clf.decision_function(x), clf.predict_proba(x)
+    if k == 2:
+        np.testing.assert_allclose(1 / (1 + np.exp(-scores)), probs[:, 1], atol=1e-12)
+    else:
+        np.testing.assert_allclose(np.exp(scores), probs, atol=1e-12)
+
+
+def test_sample_weights_are_routed(digits):
+    x, y = digits.train.x[:100], digits.train.y[:100] % 2
+    weight = np.linspace(0.1, 2, 100)
+    clf = classifier(method="ce", network="linear", recipe={"epochs": 2})
+    with config_context(enable_metadata_routing=True):
+        pipeline = make_pipeline(MinMaxScaler(), clone(clf).set_fit_request(sample_weight=True))
+        probs = pipeline.fit(x, y, sample_weight=weight).predict_proba(x)
+    scaled = MinMaxScaler().fit_transform(x)
+    np.testing.assert_array_equal(probs, clf.fit(scaled, y, sample_weight=weight).predict_proba(scaled))
+
+
+def test_a_verbose_fit_says_what_columns_were_read_as(capsys):
+    frame, y = mixed()
+    classifier(method="ce", network="linear", recipe={"epochs": 1}, verbose=1).fit(
+        frame[["number", "colour"]], y
+    )
+    assert "colour  category (3 values)" in capsys.readouterr().out
+    with pytest.raises(ValueError, match="Invalid parameter 'warm_start'"):
+        classifier().set_params(warm_start=True)

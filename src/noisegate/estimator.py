@@ -14,6 +14,7 @@ import pandas as pd
 import torch
 from sklearn.base import ClassifierMixin
 from sklearn.utils import check_consistent_length, check_random_state
+from sklearn.utils.class_weight import compute_sample_weight
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, _check_y, check_is_fitted, column_or_1d
 from torch import nn
@@ -55,6 +56,15 @@ class NoisyLabelClassifier(ClassifierMixin, TakesFrames):
     device : str
         "auto" is the GPU where there is one.
     random_state : int, RandomState or None
+    class_weight : None, "balanced" or mapping from label to weight, default=None
+        Weights of the classes, as in scikit-learn: they multiply `sample_weight`. "balanced" is N / (K n_k).
+    verbose : int, default=0
+        From 1 on training shows a progress bar, and `fit` prints what each column of a frame was read as.
+
+    Notes
+    -----
+    There is neither `warm_start` nor `partial_fit`: the methods compare all rows with each other to tell wrong
+    labels from right ones, and what they found out for some rows does not hold for others.
 
     Attributes
     ----------
@@ -87,12 +97,16 @@ class NoisyLabelClassifier(ClassifierMixin, TakesFrames):
         recipe: Recipe | Mapping[str, Any] | None = None,
         device: str = "auto",
         random_state: Any = None,
+        class_weight: str | Mapping[Any, float] | None = None,
+        verbose: int = 0,
     ) -> None:
         self.method = method
         self.network = network
         self.recipe = recipe
         self.device = device
         self.random_state = random_state
+        self.class_weight = class_weight
+        self.verbose = verbose
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Parameters by name; with `deep` also those of the method (`method__...`) and of the recipe."""
@@ -161,12 +175,15 @@ class NoisyLabelClassifier(ClassifierMixin, TakesFrames):
         if y is None:
             raise InputError("this estimator requires y to be passed, but the target y is None")
         x = self._read(X, reset=True)
+        if self.verbose and self.reader_ is not None:
+            print(self.reader_.describe())
         if is_answers(y):
             x, y, sample_weight = self._agree(x, y, sample_weight)
         y = _check_y(y, estimator=self)
         check_consistent_length(range(len(x)), y)
         check_classification_targets(y)
         self.classes_, codes = np.unique(column_or_1d(y), return_inverse=True)
+        sample_weight = self._weights(np.asarray(y), sample_weight)
         train_rows, counted = Split(x, codes), None
         if sample_weight is not None:
             weight = np.asarray(_check_sample_weight(sample_weight, codes, ensure_non_negative=True))
@@ -195,12 +212,29 @@ class NoisyLabelClassifier(ClassifierMixin, TakesFrames):
             self.device,
             sample_weight=sample_weight,
             evaluate_every=0,
-            progress=False,
+            progress=bool(self.verbose),
         )
         self.fitted_.classes = self.classes_.tolist()
         if counted is not None and "row" in self.fitted_.extras:
             self.fitted_.extras["row"] = torch.from_numpy(counted[self.fitted_.extras["row"]])
         return self
+
+    def _weights(self, y: npt.NDArray[Any], sample_weight: npt.ArrayLike | None) -> npt.ArrayLike | None:
+        """The weight of each row, times that of its class."""
+        if self.class_weight is None:
+            return sample_weight
+        if not (self.class_weight == "balanced" or isinstance(self.class_weight, Mapping)):
+            raise InputError(
+                'class_weight must be "balanced", a mapping from label to weight or None, '
+                f"got {self.class_weight!r}"
+            )
+        unknown = [label for label in self.class_weight if label not in self.classes_]
+        if isinstance(self.class_weight, Mapping) and unknown:
+            raise InputError(f"class_weight has the label {unknown[0]!r}, which no training row has")
+        weight = compute_sample_weight(self.class_weight, y)
+        return (
+            weight if sample_weight is None else weight * np.asarray(_check_sample_weight(sample_weight, y))
+        )
 
     def _agree(
         self, x: Inputs, y: Any, sample_weight: npt.ArrayLike | None
@@ -261,6 +295,11 @@ class NoisyLabelClassifier(ClassifierMixin, TakesFrames):
         check_is_fitted(self)
         return self.classes_[self.predict_proba(X).argmax(1)]
 
+    def decision_function(self, X: npt.ArrayLike) -> npt.NDArray[np.float64]:
+        """Log-odds of the second class, (N,), for two classes; log-probabilities, (N, K), for more."""
+        logs = np.log(np.maximum(self.predict_proba(X), np.finfo(np.float64).tiny))
+        return np.asarray(logs[:, 1] - logs[:, 0] if len(self.classes_) == 2 else logs)
+
     def save(self, path: str | Path) -> None:
         """Write a model folder: JSON and safetensors, nothing executable."""
         check_is_fitted(self)
@@ -272,6 +311,7 @@ class NoisyLabelClassifier(ClassifierMixin, TakesFrames):
             "recipe": recipe,
             "whole_recipe": isinstance(self.recipe, Recipe),
             "random_state": _plain_seed(self.random_state),
+            "class_weight": _plain_weights(self.class_weight),
         }
         names = getattr(self, "feature_names_in_", None)
         learnt = {
@@ -314,6 +354,7 @@ class NoisyLabelClassifier(ClassifierMixin, TakesFrames):
             recipe=Recipe.from_dict(recipe) if params["whole_recipe"] else recipe,
             device=device,
             random_state=params["random_state"],
+            class_weight=_weights_from(params.get("class_weight")),
         )
         clf.fitted_ = fitted
         clf.classes_ = np.array(clf.fitted_.classes, dtype=np.dtype(learnt["dtype"]))
@@ -328,3 +369,14 @@ class NoisyLabelClassifier(ClassifierMixin, TakesFrames):
 def _plain_seed(random_state: Any) -> int | None:
     """A seed as it is stored; the state of a generator is not."""
     return int(random_state) if isinstance(random_state, numbers.Integral) else None
+
+
+def _plain_weights(weights: Any) -> Any:
+    """Class weights as JSON: labels are no names of fields there."""
+    if not isinstance(weights, Mapping):
+        return weights
+    return [[k.item() if isinstance(k, np.generic) else k, float(v)] for k, v in weights.items()]
+
+
+def _weights_from(stored: Any) -> Any:
+    return dict(stored) if isinstance(stored, list) else stored

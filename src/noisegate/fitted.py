@@ -181,6 +181,37 @@ class Fitted:
                 if old.name != name:
                     old.unlink()
 
+    def export(self, path: str | Path) -> None:
+        """Write a program that predicts without noisegate: probabilities (N, K) of raw numbers or pixels, float32.
+
+        The scaling of the inputs and the objective's probabilities are included; what a reader does to the columns
+        of a table (categories, dates, texts) is not: give the program `fitted.reader.read(table)`.
+
+        Parameters
+        ----------
+        path : path
+            Ends in .pt2 (`torch.export`; read it by `torch.export.load(path).module()(x)`), or in .onnx, which
+            needs the packages onnx and onnxscript.
+
+        Examples
+        --------
+        >>> import noisegate as ng, tempfile, torch
+        >>> data = ng.data.load("moons")
+        >>> fitted = ng.train(data, "ce", recipe={"epochs": 1}, device="cpu")
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     fitted.export(f"{folder}/model.pt2")
+        ...     program = torch.export.load(f"{folder}/model.pt2").module()
+        >>> program(torch.zeros(5, 2)).shape
+        torch.Size([5, 2])
+        """
+        from noisegate.evaluation.export import write_program
+
+        spec = getattr(self.network, "spec", {})
+        shape = tuple(spec.get("raw_shape", spec.get("input_shape", ())))
+        if not shape:
+            raise InputError("only networks built through job.network can be exported")
+        write_program(self.network, self.objective, shape, bool(spec.get("pixels")), Path(path))
+
     def _reader_arrays(self) -> dict[str, npt.NDArray[Any]]:
         arrays = getattr(self.reader, "arrays", dict)
         return dict(arrays())
