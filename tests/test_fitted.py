@@ -39,6 +39,7 @@ def test_a_model_comes_back_as_it_was(fitted, digits, tmp_path):
     assert torch.equal(back.extras["transition"], torch.eye(10, dtype=torch.float64))
     assert sorted(p.suffix for p in (tmp_path / "model").iterdir() if p.name != ".lock") == [
         ".json",
+        ".md",
         ".safetensors",
     ]
     assert json.loads((tmp_path / "model" / "model.json").read_text())["note"] == {"a": 1}
