@@ -137,6 +137,8 @@ def test_convolutions_refuse_vectors(name):
 )
 def test_auto(shape, name, n_parameters):
     assert networks.auto_name(shape) == name
+    side = 0 if len(shape) == 1 else min(shape[1:])
+    assert networks.auto_name(shape, "cpu") == ("small-cnn" if side >= 32 else name)
     assert n_parameters("auto", shape, 5) == n_parameters(name, shape, 5)
 
 

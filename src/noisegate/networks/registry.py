@@ -17,6 +17,7 @@ from noisegate.networks.deeplab import ENCODERS, DeepLab
 from noisegate.networks.lenet import LeNet5
 from noisegate.networks.mlp import MLP
 from noisegate.networks.resnet import CifarResNet, ResNet, ResNetV2, Stem
+from noisegate.networks.small_cnn import SmallCNN
 from noisegate.networks.wide_resnet import WideResNet
 
 Shape = tuple[int, ...]
@@ -80,7 +81,9 @@ def register(name: str, description: str, *, pattern: str | None = None) -> Call
     return add
 
 
-@register("auto", "mlp for vectors; for images lenet5, wrn-28-2 or resnet18 by their size")
+@register(
+    "auto", "mlp for vectors; for images lenet5, wrn-28-2 or resnet18 by their size, on a CPU small-cnn"
+)
 def _auto(shape: Shape, n_outputs: int) -> nn.Module:
     return build(auto_name(shape), shape, n_outputs)
 
@@ -99,6 +102,7 @@ def _mlp(shape: Shape, n_outputs: int, widths: str) -> nn.Module:
 
 
 register("lenet5", "LeNet-5 with ReLU")(LeNet5)
+register("small-cnn", "three 3x3 convolutions on at most 32 x 32 pixels; for CPUs")(SmallCNN)
 register("cnn9", "nine 3x3 convolutions with group norm")(CNN9)
 
 
@@ -187,16 +191,26 @@ def _find(name: str) -> tuple[NetworkEntry, tuple[str | None, ...]]:
     raise UnknownNameError("network", name, NETWORKS)
 
 
-def auto_name(input_shape: Sequence[int]) -> str:
-    """The network that "auto" stands for, by the shape of the input.
+def auto_name(input_shape: Sequence[int], device: str = "cuda") -> str:
+    """The network that "auto" stands for, by the shape of the input, and what it is trained on.
+
+    Parameters
+    ----------
+    input_shape : (d,) or (C, H, W)
+    device : str, default="cuda"
+        Type of the device. "cpu": a network that is trained in minutes there.
 
     >>> auto_name((20,)), auto_name((1, 28, 28)), auto_name((3, 32, 32)), auto_name((3, 224, 224))
     ('mlp', 'lenet5', 'wrn-28-2', 'resnet18')
+    >>> auto_name((3, 32, 32), "cpu")
+    'small-cnn'
     """
     shape = _check_shape(input_shape)
     if len(shape) == 1 or min(shape[1:]) < 4:
         return "mlp"
     side = min(shape[1:])
+    if device == "cpu" and side >= 32:
+        return "small-cnn"
     if side < 32 or shape[0] == 1:
         return "lenet5"
     return "wrn-28-2" if side < 64 else "resnet18"

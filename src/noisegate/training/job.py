@@ -78,7 +78,7 @@ class Job:
         self.train, self.validation = train, validation
         self.n_classes, self.recipe, self.seed, self.device = n_classes, recipe, seed, device
         self.network_is_auto = isinstance(network, str) and network == "auto"
-        automatic = MAP_NETWORK if train.maps else networks.auto_name(self.input_shape)
+        automatic = MAP_NETWORK if train.maps else networks.auto_name(self.input_shape, device.type)
         self.network_name = automatic if self.network_is_auto else network
         self._statistics: tuple[Tensor, Tensor] | None = None
         self._handed_out: list[weakref.ref[Tensor]] = []
