@@ -51,6 +51,20 @@ def spherical_score(probs: Tensor, y: Tensor) -> Tensor:
     return probs.gather(1, y[:, None]).squeeze(1) / probs.square().sum(1).sqrt().clamp_min(1e-12)
 
 
+def pairs_left_out(rows: TrainingRows) -> Tensor:
+    """Whether a row is among the training rows of a network of the bag, `(N, M)`.
+
+    Each network leaves out two folds, and every row is left out by four networks of ten (with five
+    folds, once dealt): their mean, not a single network, is what speaks about the row, as it is a mean
+    that predicts. With fewer than five folds each network leaves out one.
+    """
+    members = []
+    for dealt in rows.trains.split(rows.folds, 1):
+        strides = (1, 2) if rows.folds >= 5 else (0,)
+        members += [dealt & dealt.roll(-stride, 1) for stride in strides]
+    return torch.cat(members, 1)
+
+
 class Fronted(nn.Module):
     """A bag behind what its inputs go through first.
 
@@ -96,7 +110,7 @@ class BagModule(PhaseModule):
         self.network, self.objective = network, CrossEntropy(rows.n_classes)
         self.rows = rows
         for name, value in (
-            ("trains", rows.trains),
+            ("trains", pairs_left_out(rows)),
             ("factor", rows.weight),
             ("score", torch.full((), -math.inf, device=rows.x.device)),
             ("held_out", torch.full((len(rows), rows.n_classes), 1 / rows.n_classes, device=rows.x.device)),

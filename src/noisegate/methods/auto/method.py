@@ -19,8 +19,8 @@ from noisegate.training.phase import Phases
 log = logging.getLogger("noisegate")
 
 FOLDS = 5
-#: Folds are trained where all of them together take at most this many operations: minutes.
-AFFORDABLE = {"cpu": 1e13, "cuda": 3e15}
+#: Folds are trained where all of them together take at most this many operations: about a minute.
+AFFORDABLE = {"cpu": 1e12, "cuda": 3e14}
 
 
 @register(

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from noisegate.fitted import Fitted
-from noisegate.methods.auto.bagging import DROPOUT, HIDDEN, BagModule, Fronted, bag_recipe
+from noisegate.methods.auto.bagging import DROPOUT, HIDDEN, BagModule, Fronted, bag_recipe, pairs_left_out
 from noisegate.methods.auto.candidates import (
     KERNEL_SHARPNESS,
     LANDMARKS,
@@ -117,7 +117,7 @@ class Library:
         return fit_forest(rows, f"{kind}:{leaf}", leaf, self.seed)
 
     def _bag(self, rows: TrainingRows, name: str) -> Generator[Phase, History, Candidate]:
-        members = rows.trains.shape[1]
+        members = pairs_left_out(rows).shape[1]
         bag = Bag(rows.x.shape[1], members, HIDDEN, rows.n_classes, DROPOUT)
         view: Scaled = self.views[name]
         bag.view.load_state_dict(view.state_dict())
