@@ -82,7 +82,7 @@ def load(
     (64,)
     >>> load("digts")
     Traceback (most recent call last):
-    noisegate.errors.UnknownNameError: unknown dataset 'digts'; did you mean 'digits'? (there are: ...)
+    noisegate.errors.UnknownNameError: unknown dataset 'digts'; did you mean 'digits' or ...
     """
     if isinstance(name_or_path, Dataset):
         if options:

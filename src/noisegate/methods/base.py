@@ -160,6 +160,7 @@ def later(default: Any) -> Any:
     At its default, which must mean what the method did before, it is no part of the settings: so
     the names of stored runs stay what they are.
 
+    >>> from dataclasses import dataclass
     >>> @dataclass
     ... class Softer(Method):
     ...     rate: float = later(0.1)
