@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatch
 from pathlib import Path
@@ -16,11 +15,10 @@ from noisegate import data as datasets
 from noisegate._io.files import check_writable
 from noisegate.cli import output
 from noisegate.cli.values import check_kinds
-from noisegate.data.arrays import Classes
-from noisegate.data.dataset import Dataset, Split, held_out_rows
-from noisegate.data.tables import TableReader, test_split
+from noisegate.data.dataset import Dataset
+from noisegate.data.joining import listed, with_label_file, with_test_file
+from noisegate.data.tables import TableReader
 from noisegate.errors import InputError
-from noisegate.noise import load_labels
 from noisegate.noise.base import VOID
 from noisegate.runs.memory import memory_kept
 
@@ -149,7 +147,7 @@ def load_data(asked: Fit) -> Dataset:
     """The data with the test rows and the labels that were asked for."""
     data = read_data(asked.data, asked.label, asked.options, root=asked.root)
     if asked.test is not None:
-        data = dataclasses.replace(data, test=test_rows(data, asked))
+        data = with_test_file(data, asked.test, label=asked.label, root=asked.root, **asked.options)
     if asked.labels is not None:
         data = with_label_file(data, asked.labels)
     return data
@@ -168,52 +166,6 @@ def read_data(name: str, label: str | None, options: dict[str, Any], *, root: Pa
         raise InputError(f"{name}: say which column holds the labels with --label COL; there are: {columns}")
     given = {"label": label} if label is not None else {}
     return datasets.load(name, **{"root": root, **options, **given})
-
-
-def test_rows(data: Dataset, asked: Fit) -> Split:
-    """The rows of --test, read as the training data were, their labels numbered as in training."""
-    if data.reader is None:
-        raise InputError(f"--test is for data read from files; {asked.data} has its own test rows")
-    options = dict(asked.options)
-    reader = data.reader.to_dict()
-    if reader["kind"] == "images":
-        options |= {"size": reader["size"], "channels": reader["channels"]}
-    if isinstance(data.reader, TableReader):
-        # Encoded by what the training table taught, not by what the test table would teach.
-        return test_split(asked.test, asked.label, data.reader, Classes(np.asarray(data.label_values)))
-    numbers = {str(value): number for number, value in enumerate(data.label_values)}
-    other = read_data(str(asked.test), asked.label, options, root=asked.root)
-    unknown = [value for value in map(str, other.label_values) if value not in numbers]
-    if unknown:
-        raise InputError(
-            f"{asked.test} has the label {unknown[0]!r}, which is not among the training labels: "
-            f"{listed(list(numbers))}"
-        )
-    codes = np.array([numbers[str(value)] for value in other.label_values], dtype=np.int64)
-    rows = Split(other.train.x, codes[other.train.y])
-    if rows.input_shape != data.input_shape:
-        raise InputError(
-            f"{asked.test} has rows of shape {rows.input_shape}, {asked.data} {data.input_shape}"
-        )
-    return rows
-
-
-def with_label_file(data: Dataset, path: Path) -> Dataset:
-    """The data with the observed training labels of a file; the labels so far are the clean ones."""
-    file = load_labels(path, expect_length=len(data.train))
-    if file.classes and file.classes != data.classes:
-        raise InputError(
-            f"{path} is for the classes {listed(file.classes)}, the data has {listed(data.classes)}"
-        )
-    if file.clean is not None and not np.array_equal(file.clean, data.train.y):
-        raise InputError(f"{path} was made from other labels than these: the data changed, or its order did")
-    return data.with_labels(file.observed, noise=file.noise, noise_seed=file.seed)
-
-
-def listed(names: Sequence[str], most: int = 10) -> str:
-    """Some names, and how many more there are."""
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + more
 
 
 # -- what was done ---------------------------------------------------------------------------------
@@ -237,7 +189,7 @@ def report(asked: Fit, data: Dataset, fitted: Fitted, replaced: bool = False) ->
     length = f"{recipe['steps']} steps" if recipe["epochs"] is None else f"{recipe['epochs']} epochs"
     params = ", ".join(f"{name}={value}" for name, value in asked.params.items())
     lines: list[tuple[str, Any]] = [
-        ("data", f"{asked.data}: {_rows(data, identity)}"),
+        ("data", f"{asked.data}: {_rows(fitted.record['rows'])}"),
         ("inputs", _shape(data.input_shape) + _dropped(data)),
         ("classes", f"{data.n_classes}: {listed(data.classes)}"),
         ("method", asked.method + (f" ({params})" if params else "")),
@@ -315,18 +267,9 @@ def agreement(fitted: Fitted, data: Dataset) -> str:
     )
 
 
-def _rows(data: Dataset, identity: dict[str, Any]) -> str:
-    counts = {"training": len(data.train)}
-    if data.validation is not None:
-        counts["validation"] = len(data.validation)
-    elif identity["data"]["validation"] is not None:  # the run has held them out
-        from noisegate.runs.run import HELD_OUT
-
-        counts["validation"] = len(held_out_rows(len(data.train), HELD_OUT, identity["seed"])[0])
-        counts["training"] -= counts["validation"]
-    if data.test is not None:
-        counts["test"] = len(data.test)
-    (first, n), *others = counts.items()
+def _rows(rows: dict[str, int]) -> str:
+    """The numbers of rows of each part: "432 training rows, 48 validation"."""
+    (first, n), *others = rows.items()
     return f"{n:,} {first} rows" + "".join(f", {count:,} {name}" for name, count in others)
 
 

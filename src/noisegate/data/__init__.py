@@ -15,6 +15,7 @@ from noisegate.data.arrays import ArrayReader, from_arrays, load_npz
 from noisegate.data.dataset import Dataset, LazyInputs, Reader, Split, as_inputs
 from noisegate.data.folder import load_folder
 from noisegate.data.images import ImageFiles, ImageReader
+from noisegate.data.joining import with_label_file, with_test_file
 from noisegate.data.maps import MapReader
 from noisegate.data.registry import DATASETS, Remote, Source, call_loader, lookup, register, root_folder
 from noisegate.data.tables import (
@@ -51,6 +52,8 @@ __all__ = [
     "reader_from_dict",
     "register",
     "root_folder",
+    "with_label_file",
+    "with_test_file",
 ]
 
 _READERS: dict[str, Any] = {

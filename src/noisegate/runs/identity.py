@@ -42,7 +42,13 @@ def describe_run(
         },
     }
     versions = {"python": platform.python_version(), "torch": torch.__version__, "numpy": np.__version__}
-    described = {"identity": identity, "versions": versions, "hardware": hardware_name(job.device)}
+    parts = {"training": data.train, "validation": data.validation, "test": data.test}
+    described = {
+        "identity": identity,
+        "rows": {name: len(split) for name, split in parts.items() if split is not None},
+        "versions": versions,
+        "hardware": hardware_name(job.device),
+    }
     if distributed.world().several:
         described["processes"] = distributed.world().size
     return json.loads(
