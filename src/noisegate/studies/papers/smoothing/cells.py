@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from noisegate.studies.papers.numbers import table
 from noisegate.studies.papers.smoothing import laptop
+from noisegate.studies.papers.smoothing.numbers import TABLE2, TABLE3, TABLE4, TABLE5, TABLE7
 from noisegate.studies.study import Cell, Figure, Number, RunSettings, Smoke, Study, Value
 
 if TYPE_CHECKING:
@@ -22,56 +22,6 @@ _PAPER = "Lukasik, Bhojanapalli, Menon, Kumar. Does label smoothing mitigate lab
 
 # -- the paper's numbers ---------------------------------------------------------------------------
 
-# Test accuracy (%) on ImageNet.
-_TABLE2 = table(
-    ["α = 0.0", "α = 0.1", "α = 0.2", "α = 0.4", "α = 0.6"],
-    """
-    LS | 70.86 71.12 71.55 70.95 70.59
-    FC | 70.86 73.04 73.17 73.35 72.92
-    """,
-)
-
-# Accuracy (%) of label smoothing on parts of the training set of CIFAR-100, ResNet-32.
-_TABLE3 = table(
-    ["train_clean_accuracy", "train_right_accuracy", "train_recovered", "train_memorised"],
-    """
-    α = 0.0 | 77.39 86.75 39.92 17.88
-    α = 0.1 | 80.11 87.99 48.58 12.27
-    α = 0.2 | 81.22 88.27 53.01  8.32
-    """,
-)
-
-# Expected calibration error of 100 bins on the test set of CIFAR-100, ResNet-32.
-_TABLE4 = table(
-    ["LS", "FC", "BC"],
-    """
-    α = 0.0 | 0.111 0.111 0.111
-    α = 0.1 | 0.108 0.153 0.214
-    α = 0.2 | 0.156 0.165 0.266
-    """,
-)
-
-# Test accuracy (%) of distilled students.
-_TABLE5 = table(
-    ["Vanilla distillation", "LS on teacher", "LS on student", "FC on teacher", "FC on student"],
-    """
-    CIFAR-100 ResNet-32 | 63.98±0.26 64.48±0.25 63.83±0.28 66.65±0.18 63.94±0.34
-    CIFAR-100 ResNet-56 | 64.31±0.26 65.63±0.24 64.50±0.32 66.35±0.20 64.24±0.26
-    CIFAR-10 ResNet-32  | 80.44±0.64 86.95±1.82 85.72±2.61 86.81±1.86 86.92±2.11
-    CIFAR-10 ResNet-56  | 77.98±0.25 87.10±1.66 86.98±1.71 86.88±1.80 86.82±1.76
-    """,
-)
-
-# Test accuracy (%) of label smearing, and of corrections by an estimated matrix.
-_TABLE7 = table(
-    ["Baseline", "LS", "FC smoothing", "BC smoothing", "FC Patrini", "BC Patrini"],
-    """
-    CIFAR-100 ResNet-32 | 57.06±0.38 60.70±0.28 61.29±0.38 53.91±0.40 57.25±0.24 55.89±0.33
-    CIFAR-100 ResNet-56 | 54.93±0.37 59.04±0.53 60.00±0.31 52.25±0.51 55.09±0.39 55.00±0.13
-    CIFAR-10 ResNet-32  | 80.44±0.63 83.95±0.18 80.78±0.42 77.23±0.72 80.33±0.29 80.65±0.59
-    CIFAR-10 ResNet-56  | 77.98±0.24 80.98±0.48 79.66±0.26 77.32±0.35 77.97±0.45 77.66±0.44
-    """,
-)
 
 # -- the protocol ----------------------------------------------------------------------------------
 
@@ -282,7 +232,7 @@ def _figure6_cells() -> tuple[Cell, ...]:
 
 def _table2_cells() -> tuple[Cell, ...]:
     cells = []
-    for row, numbers in _TABLE2.items():
+    for row, numbers in TABLE2.items():
         for column, number in numbers.items():
             settings = RunSettings(
                 data={"name": "imagenet", "size": 256},
@@ -301,7 +251,7 @@ def _table3_cells() -> tuple[Cell, ...]:
         _cell(
             row, "CIFAR-100 ResNet-32", _smeared("CIFAR-100", "ResNet-32", "ls", float(row[-3:])), **numbers
         )
-        for row, numbers in _TABLE3.items()
+        for row, numbers in TABLE3.items()
     )
 
 
@@ -313,14 +263,14 @@ def _table4_cells() -> tuple[Cell, ...]:
             _smeared("CIFAR-100", "ResNet-32", column.lower(), float(row[-3:])),
             test_ece100=number,
         )
-        for row, numbers in _TABLE4.items()
+        for row, numbers in TABLE4.items()
         for column, number in numbers.items()
     )
 
 
 def _table5_cells() -> tuple[Cell, ...]:
     cells = []
-    for row, numbers in _TABLE5.items():
+    for row, numbers in TABLE5.items():
         for column, number in numbers.items():
             params = {**_DISTILLED[column], "alpha": 0.1, "temperature": 2.0}
             settings = _cifar(*row.split(), method="distillation", params=params)
@@ -330,7 +280,7 @@ def _table5_cells() -> tuple[Cell, ...]:
 
 def _table7_cells() -> tuple[Cell, ...]:
     cells = []
-    for row, numbers in _TABLE7.items():
+    for row, numbers in TABLE7.items():
         for column, number in numbers.items():
             dataset, network = row.split()
             if column in _SMEARED:
