@@ -4,9 +4,12 @@ import importlib.util
 import runpy
 import subprocess
 import sys
+import types
 from pathlib import Path
 
 import pytest
+
+import noisegate as ng
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 
@@ -36,3 +39,34 @@ def test_examples_with_other_libraries(name, library):
 def test_causalnl_on_moons():
     found = runpy.run_path(EXAMPLES / "causalnl_moons.py")["main"](seeds=1, epochs=4)
     assert all(len(fits) == 1 and fits[0].metrics["test_accuracy"] > 0.3 for fits in found.values())
+
+
+def test_tracking_by_tensorboard(monkeypatch, tmp_path):
+    written = []
+
+    class SummaryWriter:
+        """Stands in for TensorBoard's, with the methods that the example uses."""
+
+        def __init__(self, folder):
+            self.folder = folder
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *error):
+            written.append("closed")
+
+        def add_scalar(self, name, value, step):
+            written.append((name, float(value), step))
+
+    monkeypatch.setitem(
+        sys.modules, "torch.utils.tensorboard", types.SimpleNamespace(SummaryWriter=SummaryWriter)
+    )
+    data = ng.data.load("moons")
+    follow = runpy.run_path(EXAMPLES / "tracking.py")["tensorboard"]
+    follow(data, str(tmp_path), method="forward", network="linear", recipe={"epochs": 2}, device="cpu")
+    assert written.pop() == "closed"
+    losses = [(value, step) for name, value, step in written if name == "loss"]
+    # Two phases of two epochs: the transition matrix is estimated first.
+    assert [step for _, step in losses] == [0, 1, 2, 3]
+    assert all(0 < value < 10 for value, _ in losses)
