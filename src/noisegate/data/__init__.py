@@ -13,6 +13,7 @@ from typing import Any
 from noisegate.data import named  # registers the data sets that have names
 from noisegate.data.arrays import ArrayReader, from_arrays, load_npz
 from noisegate.data.dataset import Dataset, LazyInputs, Reader, Split, as_inputs
+from noisegate.data.embedding import embed
 from noisegate.data.folder import load_folder
 from noisegate.data.images import ImageFiles, ImageReader
 from noisegate.data.joining import with_label_file, with_test_file
@@ -43,6 +44,7 @@ __all__ = [
     "Split",
     "TableReader",
     "as_inputs",
+    "embed",
     "from_arrays",
     "from_frame",
     "from_torch",
