@@ -225,3 +225,13 @@ def test_what_it_cannot_do_is_refused():
         fit(x, y, method=ng.methods.get("auto", folds=1))
     with pytest.raises(AttributeError, match="does not judge labels"):
         _ = fit(x, y, method="ce").label_issues_
+
+
+def test_many_rows_do_with_fewer_settings(monkeypatch):
+    x, y, clean = blobs()
+    monkeypatch.setattr("noisegate.methods.auto.candidates.MANY_ROWS", 100)
+    job = make_job(ng.data.load((x, y)), "auto", ng.Recipe(epochs=2), 0, torch.device("cpu"))
+    library = vectors.Library(job, 5, 1)
+    linear = vectors.fit_linear(library.rows, library.views["each"], "linear:each")
+    assert len(linear.held_out) == linear.network(library.rows.x).shape[1] == 5
+    assert (fit(x, y).predict(x) == clean).mean() > 0.95

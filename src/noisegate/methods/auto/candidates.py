@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,6 +21,8 @@ KERNEL_PENALTIES = [10**power for power in (-4.5, -4, -3.5, -3, -2.5)]
 #: Widths of kernels: gamma is one of these over the median squared distance.
 KERNEL_SHARPNESS = (0.5, 2.0)
 LANDMARKS = 800
+#: Beyond this many rows every other strength and one width will do: regularisation matters less there.
+MANY_ROWS = 20_000
 KERNEL_STEPS = 40
 #: Standardised features are cut off here: one wild value should not decide a linear model.
 LIMIT = 6.0
@@ -77,10 +79,16 @@ def views(rows: TrainingRows, deviation: Tensor) -> dict[str, Scaled]:
     return {"each": each.to(rows.x.device), "common": common.to(rows.x.device)}
 
 
+def thinned(values: Sequence[float], rows: TrainingRows) -> list[float]:
+    """All of some settings, or every other one where there are many rows."""
+    return list(values if len(rows) <= MANY_ROWS else values[::2])
+
+
 def fit_linear(rows: TrainingRows, view: Scaled, name: str) -> Candidate:
     """Logistic regression at several strengths."""
-    path = logistic_path(view(rows.x), rows.y, rows.n_classes, rows.once, rows.weight, LINEAR_PENALTIES)
-    network = Linear(rows.x.shape[1], len(LINEAR_PENALTIES), rows.n_classes).to(rows.x.device)
+    penalties = thinned(LINEAR_PENALTIES, rows)
+    path = logistic_path(view(rows.x), rows.y, rows.n_classes, rows.once, rows.weight, penalties)
+    network = Linear(rows.x.shape[1], len(penalties), rows.n_classes).to(rows.x.device)
     _fill(network, view, path.weight, path.bias)
     return Candidate(name, path.held_out, network)
 
@@ -101,10 +109,9 @@ def fit_kernel(rows: TrainingRows, view: Scaled, name: str, sharpness: float, la
     kept = values > values[-1] * 1e-6
     whiten = (axes[:, kept] / values[kept].sqrt()).to(viewed.dtype)
     features = torch.exp(-gamma * squared_distances(viewed, chosen)) @ whiten
-    path = logistic_path(
-        features, rows.y, rows.n_classes, rows.once, rows.weight, KERNEL_PENALTIES, KERNEL_STEPS
-    )
-    network = LandmarkKernel(rows.x.shape[1], len(chosen), len(KERNEL_PENALTIES), rows.n_classes)
+    penalties = thinned(KERNEL_PENALTIES, rows)
+    path = logistic_path(features, rows.y, rows.n_classes, rows.once, rows.weight, penalties, KERNEL_STEPS)
+    network = LandmarkKernel(rows.x.shape[1], len(chosen), len(penalties), rows.n_classes)
     network = network.to(rows.x.device)
     network.landmarks.copy_(chosen)
     network.gamma.fill_(gamma)

@@ -17,6 +17,7 @@ from noisegate.methods.auto.candidates import (
     fit_forest,
     fit_kernel,
     fit_linear,
+    thinned,
     views,
 )
 from noisegate.methods.auto.cleaning import evidence_supports, label_weights
@@ -76,7 +77,9 @@ class Library:
         found = [fit_linear(rows, view, f"linear:{name}") for name, view in self.views.items()]
         best, others = self._ranked_views(found)
         for name in (best, *others):
-            found += [self._kernel(rows, name, number) for number in range(len(KERNEL_SHARPNESS))]
+            found += [
+                self._kernel(rows, name, number) for number in range(len(thinned(KERNEL_SHARPNESS, rows)))
+            ]
         for name in (best, *others) if self.effort > 1 else (best,):
             found.append((yield from self._bag(rows, name)))
         found += [self._forest(rows, kind, leaf) for kind, leaf in FORESTS.items()]
