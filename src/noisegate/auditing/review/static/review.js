@@ -6,7 +6,7 @@ const FILTERS = { show: "look", state: "open", given: "", suggested: "", qmin: "
 const PAGE = 30, POLL = 2500, RETRY = 1500;
 const S = {
   audit: null, filter: { ...FILTERS }, view: "single", rows: [], cursor: 0, atEnd: false, first: 0, total: 0,
-  revision: 0, selected: new Set(), anchor: null, queue: [], sending: false, loading: null, wanted: null, online: true,
+  revision: 0, selected: new Set(), anchor: null, queue: [], sending: false, loading: null, wanted: null, online: true, moved: false,
 };
 
 // -- small things ------------------------------------------------------------------------------
@@ -89,6 +89,9 @@ function writeAddress(push) {
   if (S.view === "grid") params.set("view", "grid");
   if (current()) params.set("row", current().row);
   const address = `${location.pathname}${params.size ? `?${params}` : ""}`;
+  // Written only after the reviewer has moved: a write during a step back would cancel the next step back.
+  if (!push && !S.moved) return;
+  S.moved = false;
   if (push) history.pushState(null, "", address); else history.replaceState(null, "", address);
 }
 
@@ -145,6 +148,7 @@ async function goTo(row) {
     S.rows.splice(place, 0, found.rows[0]);
   }
   S.cursor = place;
+  S.moved = true;
   show();
 }
 
@@ -159,6 +163,7 @@ async function move(step, extend = false) {
   // One place behind the last row says that the filter has been gone through.
   const last = S.view === "grid" ? S.rows.length - 1 : S.rows.length;
   S.cursor = Math.max(0, Math.min(S.cursor + step, last));
+  S.moved = true;
   if (S.cursor > S.rows.length - 8) more();
   if (S.view === "grid") {
     if (extend) selectRange(); else { S.selected.clear(); S.anchor = null; }
@@ -417,6 +422,7 @@ function clickCard(place, event) {
     if (event.ctrlKey || event.metaKey) { const { row } = S.rows[place]; S.selected.delete(row) || S.selected.add(row); } else S.selected = new Set([S.rows[place].row]);
   }
   S.refocus = true;
+  S.moved = true;
   show();
 }
 
@@ -444,6 +450,7 @@ function toggleGrid() {
   S.selected.clear();
   S.anchor = null;
   S.refocus = true;
+  S.moved = true;
   show();
 }
 
@@ -579,7 +586,7 @@ function connect() {
   };
   $("bulk-decision").onchange = () => { $("bulk-class-label").hidden = $("bulk-decision").value !== "choose"; };
   $("bulk").onclose = doBulk;
-  addEventListener("popstate", () => open(readAddress()));
+  addEventListener("popstate", () => { S.moved = false; open(readAddress()); });
   addEventListener("beforeunload", (event) => { if (S.queue.length) event.preventDefault(); });
   document.addEventListener("visibilitychange", () => { if (!document.hidden) refresh(); });
   setInterval(() => { if (!document.hidden && !S.queue.length) refresh(); }, POLL);
