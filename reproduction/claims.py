@@ -26,7 +26,7 @@ class Claim:
     words : str
     more, less : (row, column, group)
     value : str
-        The name of a metric; by default the study's first.
+        The name of a metric; by default the study's first. "NAME@20" is that of epoch 20.
     """
 
     words: str
@@ -70,6 +70,11 @@ def _figure2() -> Iterator[Claim]:
     def at(method: str, alpha: str) -> Place:
         return method, f"α = {alpha}", "CIFAR-10"
 
+    early = "test_accuracy@20"
+    for alpha in ("0.1", "0.2", "0.4", "0.6", "0.8"):
+        yield Claim(f"epoch 20: LS, α = {alpha}, over α = 0", at("LS", alpha), at("LS", "0.0"), early)
+    yield Claim("epoch 20: LS, α = 0.4 over 0.2, the noise rate", at("LS", "0.4"), at("LS", "0.2"), early)
+    yield Claim("epoch 20: FC over LS, α = 0.4", at("FC", "0.4"), at("LS", "0.4"), early)
     for alpha in ("0.1", "0.4", "0.8"):
         yield Claim(f"LS, α = {alpha}, over α = 0", at("LS", alpha), at("LS", "0.0"))
     yield Claim("LS gains from α well over the noise rate: 0.4 over 0.2", at("LS", "0.4"), at("LS", "0.2"))
@@ -174,9 +179,10 @@ def table(store: Store, name: str, changed: str = "") -> list[str]:
 
 
 def _line(study: Study, claim: Claim, store: Store) -> str:
-    value = next(v for v in study.values if v.name == (claim.value or study.values[0].name))
+    name = claim.value or study.values[0].name
+    value = next(v for v in study.values if v.name == name.partition("@")[0])
     unit = 100.0 if value.percent or value.name.endswith("accuracy") else 1.0
-    more, less = (_numbers(study, place, value.name, store) for place in (claim.more, claim.less))
+    more, less = (_numbers(study, place, name, store) for place in (claim.more, claim.less))
     common = sorted(more.keys() & less.keys())
     if not common:
         return ""
@@ -201,4 +207,7 @@ def _numbers(study: Study, place: Place, value: str, store: Store) -> dict[int, 
     if cell is None:
         return {}
     results: Mapping[int, Result] = sizes.chosen(study, cell, store)[0]
-    return {seed: result.metrics[value] for seed, result in results.items() if value in result.metrics}
+    name, _, epoch = value.partition("@")
+    if epoch:
+        return {seed: result.history[-1][int(epoch) - 1][name] for seed, result in results.items()}
+    return {seed: result.metrics[name] for seed, result in results.items() if name in result.metrics}

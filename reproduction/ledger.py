@@ -251,8 +251,8 @@ def _about(cells: Sequence[CellRuns]) -> Iterator[str]:
 def changes(study: Study, store: Store, rows: Sequence[str] = ()) -> list[str]:
     """Runs of a cell with settings changed by `--set` or more seeds, beside those without, as lines of Markdown."""
     cells = [of for of in gather(Results(study, store)) if of.results]
-    cells = [of for of in cells if not rows or slug(of.cell.row) in rows]
     known = {result.key for of in cells for result in of.results}
+    cells = [of for of in cells if not rows or slug(of.cell.row) in rows]
     others = [result for result in store.results() if result.key not in known]
     lines = [
         "| changed | method | column | n | last epoch | by noisy validation | runs with jumps | last, by seed "
@@ -271,9 +271,11 @@ def changes(study: Study, store: Store, rows: Sequence[str] = ()) -> list[str]:
         }
         for change, results in sorted(groups.items(), key=lambda group: (group[0][0] == "`", group[0])):
             results.sort(key=lambda result: result.seed)
-            last, chosen = ([100 * r.metrics[name] for r in results] for name in (LAST, CHOSEN))
+            last, chosen = (
+                [100 * r.metrics[name] for r in results if name in r.metrics] for name in (LAST, CHOSEN)
+            )
             lines.append(
-                f"| {change} | {of.cell.row} | {of.cell.column} | {len(results)} "
+                f"| {change} | {of.cell.row} | {_column(study, of)} | {len(results)} "
                 f"| {_mean(last)} | {_mean(chosen)} | {sum(bool(jumps_of(r)) for r in results)} "
                 f"| {_list(last)} | {_list(chosen)} |"
             )
@@ -286,7 +288,15 @@ def _is_searched(of: CellRuns, change: str, results: Sequence[Result]) -> bool:
     return bool(of.cell.search) and names <= of.cell.search.keys() and all(r.seed == 0 for r in results)
 
 
+def _column(study: Study, of: CellRuns) -> str:
+    """The column's label, with its group where others have the same."""
+    same = [column for _, column in study.columns if column == of.cell.column]
+    return of.cell.column if len(same) == 1 else f"{of.cell.group} {of.cell.column}"
+
+
 def _mean(values: Sequence[float]) -> str:
+    if not values:
+        return "-"
     return f"{np.mean(values):.2f}" + (f" ± {np.std(values, ddof=1):.2f}" if len(values) > 1 else "")
 
 

@@ -17,7 +17,10 @@ from noisegate.studies.study import Cell, RunSettings, Study, Value, slug
 SEEDS = 25
 #: Changes of a laptop's size that were run too, by the words they are stored under.
 CHANGED: Mapping[str, tuple[str, Mapping[str, Any]]] = {
-    "uncropped": ("smoothing", {"recipe.crop": 0, "recipe.flip": False, "recipe.weight_decay": 0.0}),
+    "long": (
+        "smoothing",
+        {"recipe.epochs": 100, "recipe.milestones": [50, 75], "recipe.schedule": "step"},
+    ),
     "cropped": ("causalnl-table1-variants", {"recipe.crop": 4, "recipe.flip": True}),
 }
 PAPERS = {

@@ -72,7 +72,7 @@ def test_every_claim_is_about_cells_that_there_are(others):
         for claim in tested:
             assert study.cell(*claim.more) is not None, claim
             assert study.cell(*claim.less) is not None, claim
-            assert claim.value in shown
+            assert claim.value is None or claim.value.partition("@")[0] in shown
 
 
 @pytest.mark.parametrize(

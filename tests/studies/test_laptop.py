@@ -106,7 +106,13 @@ def cost(run):
     return rows * epochs * times * PIXELS.get(run.data["name"], colour)
 
 
-@pytest.mark.parametrize("name", sorted(papers.studies()))
+#: Segmentation is for two cores in a study of its own, temperature-camvid, whose images are fewer
+#: and whose cost in LeNets is not known.
+SEGMENTATION = {"temperature-table2", "temperature-camvid"}
+SEGMENTATION |= {f"temperature-figure{number}" for number in (2, 3, 4)}
+
+
+@pytest.mark.parametrize("name", sorted(papers.studies().keys() - SEGMENTATION))
 def test_two_cores_do_it_in_two_hours(name):
     study = papers.get(name).at_scale("laptop")
     runs = {cell.settings.key: cell.settings for cell in study}

@@ -5,12 +5,13 @@ from __future__ import annotations
 from noisegate.studies.laptop import Laptop, reduced
 from noisegate.studies.study import Cell, RunSettings
 
-# The paper's schedule on 100 epochs, with its crops, flips and weight decay: without them so small a network learns
-# every wrong label by heart, and nothing is left for smoothing to mend.
+# The paper's networks end with a part of the wrong labels learnt by heart. LeNet-5 on 10,000 rows is
+# there after 20 epochs; after 100 it knows all of them whatever alpha is, and with crops and flips
+# none, so that either way smoothing has nothing to mend.
 RECIPE = {
-    **{"epochs": 100, "optimizer": "adam", "lr": 1e-3, "schedule": "step", "milestones": (50, 75)},
-    **{"crop": 4, "crop_to": None, "flip": True, "weight_decay": 1e-4, "decay_norm_and_bias": True},
-    **{"warmup": 0.0, "batch_size": 128, "precision": "tf32"},
+    **{"epochs": 20, "optimizer": "adam", "lr": 1e-3, "schedule": "constant", "weight_decay": 0.0},
+    **{"crop": 0, "crop_to": None, "flip": False, "decay_norm_and_bias": True, "warmup": 0.0},
+    **{"milestones": (), "batch_size": 128, "precision": "tf32"},
 }
 ALPHAS = (0.0, 0.1, 0.2, 0.4, 0.6, 0.8)
 
