@@ -23,7 +23,8 @@ KERNEL_SHARPNESS = (0.5, 2.0)
 LANDMARKS = 800
 #: Beyond this many rows every other strength and one width will do: regularisation matters less there.
 MANY_ROWS = 20_000
-KERNEL_STEPS = 40
+#: Gradient steps of linear models and of kernels; half of them where there are many rows.
+LINEAR_STEPS, KERNEL_STEPS = 60, 40
 #: Standardised features are cut off here: one wild value should not decide a linear model.
 LIMIT = 6.0
 TREES = 100
@@ -87,7 +88,8 @@ def thinned(values: Sequence[float], rows: TrainingRows) -> list[float]:
 def fit_linear(rows: TrainingRows, view: Scaled, name: str) -> Candidate:
     """Logistic regression at several strengths."""
     penalties = thinned(LINEAR_PENALTIES, rows)
-    path = logistic_path(view(rows.x), rows.y, rows.n_classes, rows.once, rows.weight, penalties)
+    steps = LINEAR_STEPS if len(rows) <= MANY_ROWS else LINEAR_STEPS // 2
+    path = logistic_path(view(rows.x), rows.y, rows.n_classes, rows.once, rows.weight, penalties, steps)
     network = Linear(rows.x.shape[1], len(penalties), rows.n_classes).to(rows.x.device)
     _fill(network, view, path.weight, path.bias)
     return Candidate(name, path.held_out, network)
@@ -110,7 +112,8 @@ def fit_kernel(rows: TrainingRows, view: Scaled, name: str, sharpness: float, la
     whiten = (axes[:, kept] / values[kept].sqrt()).to(viewed.dtype)
     features = torch.exp(-gamma * squared_distances(viewed, chosen)) @ whiten
     penalties = thinned(KERNEL_PENALTIES, rows)
-    path = logistic_path(features, rows.y, rows.n_classes, rows.once, rows.weight, penalties, KERNEL_STEPS)
+    steps = KERNEL_STEPS if len(rows) <= MANY_ROWS else KERNEL_STEPS // 2
+    path = logistic_path(features, rows.y, rows.n_classes, rows.once, rows.weight, penalties, steps)
     network = LandmarkKernel(rows.x.shape[1], len(chosen), len(penalties), rows.n_classes)
     network = network.to(rows.x.device)
     network.landmarks.copy_(chosen)
