@@ -1,4 +1,4 @@
-"""Passes of a network over rows: once for probabilities, or by equal batches that a GPU captures and replays."""
+"""Passes of a network over all rows: `predict` once, or `Pass` in equal batches for CUDA graphs."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from noisegate.errors import InputError
 from noisegate.evaluation.maps import map_scores, map_summary
 from noisegate.objectives import Objective
 
+#: (objective, outputs, row numbers) -> values `(B, columns)`.
 Read = Callable[[Any, Tensor, Tensor], Tensor]
 
 
@@ -27,9 +28,20 @@ def predict(
     read: Callable[[Tensor], Tensor] | None = None,
     batch_size: int | None = None,
 ) -> Tensor:
-    """Probabilities `(N, K)` of the clean class, or what `read` makes of the outputs, in evaluation mode.
+    """Predict probabilities of the clean class, `(N, K)`, in evaluation mode.
 
-    Where the outputs are maps, probabilities are `(N, K, H, W)`, of the size of the inputs.
+    If the outputs are maps, probabilities are `(N, K, H, W)`, of the size of the inputs.
+
+    Parameters
+    ----------
+    network : nn.Module
+    objective : Objective
+        Turns outputs into probabilities.
+    rows : Rows
+    read : function (outputs) -> tensor, default=None
+        What to return of the outputs instead of probabilities.
+    batch_size : int, default=None
+        None: 4096 vectors or 512 images; fewer if the outputs are maps.
     """
     modes = [module.training for module in (network, objective)]
     network.eval()
@@ -51,16 +63,23 @@ def predict(
 
 
 class Pass:
-    """One look of a network at all rows: what `read` makes of the outputs, `(N, columns)`.
+    """A pass of a network over all rows; `values` holds what `read` returns, `(N, columns)`.
 
-    Batches are of one size, the last one filled up with its last row. `batch` is capture-safe for
-    resident rows.
+    All batches have the same size: the last is padded by repeating its last row. For resident rows
+    `batch` is capture-safe.
 
     Parameters
     ----------
-    network, objective
+    network : nn.Module
+    objective : Objective
     rows : Rows
     read : function (objective, outputs, index) -> tensor (B, columns)
+        Computes values from the outputs of the rows `index`.
+
+    Attributes
+    ----------
+    replay : function () -> None, or None
+        Replaces `batch` where a CUDA graph of it was captured.
     """
 
     def __init__(self, network: nn.Module, objective: Any, rows: Rows, read: Read) -> None:
@@ -74,7 +93,7 @@ class Pass:
 
     @torch.no_grad()
     def batch(self) -> None:
-        """One batch of resident rows, the next one."""
+        """Evaluate the next batch of resident rows; the device counts the batches."""
         index = (self._place * self.size + self._offsets).clamp_max(len(self.rows) - 1)
         values = self.read(self.objective, self.network(self.rows.gather(index)), index)
         if self._out is None:
@@ -88,7 +107,7 @@ class Pass:
 
     @torch.no_grad()
     def run(self) -> None:
-        """Look at all rows."""
+        """Evaluate all rows."""
         if self.rows.resident:
             self.rewind()
             for _ in range(self.count):
@@ -100,18 +119,19 @@ class Pass:
 
     @property
     def values(self) -> Tensor:
-        """What the last run saw, `(N, columns)`."""
+        """The values of the last run, `(N, columns)`."""
         if self._out is None:
             raise InputError("a pass has no values before it has run")
         return self._out.flatten(0, 1)[: len(self.rows)]
 
 
-#: Pixels in a batch of a pass over maps: probabilities of all their classes are held at once.
+#: Pixels per batch when outputs are maps, since all class probabilities of a batch are in memory at
+#: once.
 MAP_PIXELS = {"cpu": 2**19, "cuda": 2**22}
 
 
 def pass_size(rows: Rows) -> int:
-    """Rows in a batch of a pass: a GPU takes as many as keep it busy."""
+    """Number of rows per batch of a pass, enough to keep a GPU busy."""
     if rows.maps:
         return map_pass_size(rows)
     if rows.device.type == "cuda":
@@ -120,20 +140,21 @@ def pass_size(rows: Rows) -> int:
 
 
 def map_pass_size(rows: Rows) -> int:
-    """Images in a batch of a pass whose outputs are maps."""
+    """Number of images per batch of a pass whose outputs are maps."""
     room = MAP_PIXELS.get(rows.device.type, MAP_PIXELS["cuda"])
     return max(1, min(len(rows), room // math.prod(rows.shape[1:])))
 
 
 class Passes:
-    """The passes that somebody asks for by name, kept for the next time.
+    """Passes by name. A call makes the pass the first time and returns its values.
 
     Parameters
     ----------
-    network, objective
-    mode : {"run", "once", "stored"}
-        What asking does: it runs the pass; it runs a single batch, to see that it works; it hands
-        out what the last run has left.
+    network : nn.Module
+    objective : Objective
+    mode : {"run", "once", "stored"}, default="run"
+        What a call does. "run": run the pass. "once": run its first batch only, to try it out.
+        "stored": run nothing, return the values of the last run.
     """
 
     def __init__(self, network: nn.Module, objective: Any, mode: str = "run") -> None:
@@ -166,11 +187,10 @@ class Passes:
 
 
 def read_given(y: Tensor) -> Read:
-    """Columns: is the clean-class prediction the given label.
+    """Return a `Read` that compares predictions with the labels `y`.
 
-    The log-likelihood of the given label.
-
-    Of maps the columns are those of `map_scores`.
+    Columns: whether the predicted clean class equals the label; the log-likelihood of the label. If
+    labels are maps, the columns are those of `map_scores`.
     """
 
     def read(objective: Any, outputs: Tensor, index: Tensor) -> Tensor:
@@ -185,7 +205,7 @@ def read_given(y: Tensor) -> Read:
 
 
 def read_maps(objective: Any, outputs: Tensor, labels: Tensor) -> Tensor:
-    """`map_scores` of outputs at the size of their labels."""
+    """Resize outputs to the size of their label maps, and compute `map_scores`."""
     ready = objective.at_size(outputs, labels.shape[1:])
     clean = objective.log_probs(ready)
     return map_scores(
@@ -194,7 +214,7 @@ def read_maps(objective: Any, outputs: Tensor, labels: Tensor) -> Tensor:
 
 
 def summary_given(values: Tensor, rows: Rows, objective: Any) -> dict[str, Tensor]:
-    """accuracy and log_likelihood, of maps also mean_iou, as 0-d tensors, from what `read_given` gave."""
+    """Reduce the values of `read_given` to accuracy, log_likelihood and, for maps, mean_iou."""
     if rows.maps:
         found = map_summary(values, objective.n_classes)
         return {name: found[name] for name in ("accuracy", "log_likelihood", "mean_iou")}
@@ -202,7 +222,7 @@ def summary_given(values: Tensor, rows: Rows, objective: Any) -> dict[str, Tenso
 
 
 def given_labels(network: nn.Module, objective: Any, rows: Rows, y: Tensor) -> dict[str, float]:
-    """Accuracy of the clean-class prediction against given labels, and their mean log-likelihood."""
+    """Accuracy of the predicted clean class against labels `y`, and their mean log-likelihood."""
     passes = Passes(network, objective)
     with passes.evaluating():
         values = passes("given", rows, read_given(y))

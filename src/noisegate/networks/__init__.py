@@ -1,4 +1,4 @@
-"""Networks from inputs to a flat vector of `n_outputs` numbers, each ending in a linear layer `head`."""
+"""Networks from inputs to `n_outputs` numbers; each ends in a linear layer `head`."""
 
 from __future__ import annotations
 

@@ -9,21 +9,22 @@ from noisegate.errors import InputError
 
 
 class Head(nn.Linear):
-    """A network's last layer, in the precision of its weights also under autocast.
+    """A network's last layer; it computes in the precision of its weights, even under autocast.
 
-    Objectives compute likelihoods from these outputs, for which bfloat16's eight bits are too few.
+    Objectives compute likelihoods from the outputs, and the 8 significant bits of bfloat16 are too
+    few for those.
     """
 
     def forward(self, x: Tensor) -> Tensor:
-        # Not x.device.type: a symbolic trace has no device.
+        # Do not ask for x.device: under symbolic tracing there is none.
         with torch.autocast("cuda" if torch.is_autocast_enabled("cuda") else "cpu", enabled=False):
             return super().forward(x.to(self.weight.dtype))
 
 
 class BodyAndHead(nn.Module):
-    """A network of a `body` for features and a `head` for outputs.
+    """A network of a `body`, which computes features, and a `head`, which computes outputs.
 
-    The objective decides the head's width.
+    The objective decides how many outputs the head has.
     """
 
     body: nn.Sequential
@@ -34,7 +35,7 @@ class BodyAndHead(nn.Module):
 
 
 def image_shape(network: str, input_shape: tuple[int, ...], smallest: int = 1) -> tuple[int, int, int]:
-    """`input_shape` as (C, H, W), or an InputError that says what `network` takes."""
+    """Return `input_shape` as (C, H, W); raise InputError if `network` cannot take such inputs."""
     if len(input_shape) != 3:
         got = f"vectors of {input_shape[0]} numbers" if len(input_shape) == 1 else f"of shape {input_shape}"
         raise InputError(f"{network} takes images (C, H, W), the inputs are {got}; use the network 'mlp'")
@@ -47,7 +48,7 @@ def image_shape(network: str, input_shape: tuple[int, ...], smallest: int = 1) -
 
 
 def conv(n_in: int, n_out: int, size: int, stride: int = 1) -> nn.Conv2d:
-    """A convolution without bias (a normalisation follows) that keeps the size up to the stride."""
+    """A convolution with "same" padding and no bias, because a normalisation follows."""
     return nn.Conv2d(n_in, n_out, size, stride=stride, padding=size // 2, bias=False)
 
 
@@ -59,7 +60,7 @@ class GlobalAverage(nn.Module):
 
 
 def init_glorot_(module: nn.Module) -> None:
-    """Glorot-uniform weights and zero biases in every linear layer and convolution, TensorFlow's default."""
+    """Initialise linear layers and convolutions as TensorFlow does: Glorot uniform, zero biases."""
     for layer in module.modules():
         if isinstance(layer, nn.Linear | nn.Conv2d):
             nn.init.xavier_uniform_(layer.weight)
@@ -68,7 +69,7 @@ def init_glorot_(module: nn.Module) -> None:
 
 
 def init_he_(module: nn.Module) -> None:
-    """He-normal weights by fan-out in every convolution; batch norms at scale 1 and shift 0."""
+    """Initialise convolutions He normal by fan-out, and batch norms with scale 1 and shift 0."""
     for layer in module.modules():
         if isinstance(layer, nn.Conv2d):
             nn.init.kaiming_normal_(layer.weight, mode="fan_out", nonlinearity="relu")

@@ -20,8 +20,9 @@ class Bag(nn.Module):
     Parameters
     ----------
     n_inputs, n_members, n_hidden, n_outputs : int
-    dropout : float
-        Of the hidden units, in training.
+        Length of the inputs, number of networks M, hidden units of each, number of classes K.
+    dropout : float, default=0.0
+        Dropout probability of the hidden units, in training.
 
     Shapes
     ------
@@ -58,7 +59,7 @@ class Bag(nn.Module):
         return torch.logsumexp(log_probs, 0) - math.log(len(log_probs))
 
     def spec(self) -> dict[str, Any]:
-        """Kind and sizes, as plain data."""
+        """The kind of network and its constructor arguments, as plain data."""
         members, width, outputs = self.out.shape
         sizes = {"n_inputs": len(self.hidden), "n_members": members, "n_hidden": width, "n_outputs": outputs}
         return {"kind": self.kind, **sizes, "dropout": self.dropout}

@@ -1,4 +1,4 @@
-"""Encoders and decoders of CausalNL: q(z|y, x), p(x|y, z) and p(y~|y, x), for images and for vectors.
+"""Encoders and decoders of CausalNL: q(z|y, x), p(x|y, z) and p(y~|y, x).
 
 `CausalModel` puts them together; the classifier q(y|x) is any network.
 """
@@ -29,7 +29,7 @@ FIRST_SCALE_PIXELS, FIRST_SCALE_STANDARDISED = 0.1, 0.5
 
 
 def default_widths(input_shape: Sequence[int]) -> tuple[int, ...]:
-    """Feature maps of the paper's convolutions for images, hidden units of small perceptrons for vectors.
+    """Default widths: the paper's feature maps for images, two hidden layers for vectors.
 
     >>> default_widths((3, 32, 32)), default_widths((2,))
     ((32, 64, 128, 256), (64, 64))
@@ -140,7 +140,8 @@ class LatentEncoder(nn.Module):
 
     References
     ----------
-    Yao et al., Instance-dependent label-noise learning under a structural causal model, NeurIPS 2021.
+    Yao et al., Instance-dependent label-noise learning under a structural causal model, NeurIPS
+    2021.
 
     >>> mean, log_variance = LatentEncoder((1, 28, 28), 10, 25)(torch.zeros(3, 1, 28, 28), torch.eye(10)[:3])
     >>> mean.shape, log_variance.shape
@@ -158,7 +159,7 @@ class LatentEncoder(nn.Module):
         self.head = nn.Linear(self.body.n_features, 2 * z_dim)
 
     def forward(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-        """Mean and log-variance `(B, z_dim)` for inputs `(B, *input_shape)` and labels as vectors `(B, K)`."""
+        """Mean and log-variance `(B, z_dim)` for inputs and labels as vectors `(B, K)`."""
         mean, log_variance = _wide(self.head(self.body(x, y))).chunk(2, dim=1)
         return mean, log_variance.clamp(-LOG_VARIANCE, LOG_VARIANCE)
 
@@ -219,7 +220,7 @@ def _doubling(n_in: int, n_out: int) -> nn.ConvTranspose2d:
 
 
 class LabelDecoder(nn.Module):
-    """p(y~|y, x): what the annotators say of x where its clean label is y.
+    """p(y~|y, x): the distribution of the observed label of x if its clean label is y.
 
     Parameters
     ----------
@@ -251,7 +252,7 @@ class LabelDecoder(nn.Module):
 
 
 def every_label(x: Tensor, n_classes: int) -> tuple[Tensor, Tensor]:
-    """Each input with each label: `(B K, *input_shape)` and one-hot `(B K, K)`, the labels of a row together.
+    """Pair each input with each label: `(B K, *input_shape)` and one-hot labels `(B K, K)`.
 
     >>> rows, labels = every_label(torch.tensor([[1.0], [2.0]]), 2)
     >>> rows.flatten().tolist(), labels.argmax(1).tolist()

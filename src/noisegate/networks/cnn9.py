@@ -18,8 +18,8 @@ class CNN9(BodyAndHead):
 
     References
     ----------
-    Collier et al., Analysis of softmax approximation for deep classifiers under input-dependent label noise,
-    2020, table 7; after Han et al., Co-teaching, NeurIPS 2018.
+    Collier et al., Analysis of softmax approximation for deep classifiers under input-dependent
+    label noise, 2020, table 7; after Han et al., Co-teaching, NeurIPS 2018.
     """
 
     def __init__(self, input_shape: tuple[int, ...], n_outputs: int) -> None:

@@ -35,14 +35,15 @@ class DeepLab(nn.Module):
 
     Notes
     -----
-    The published network has the Xception and 256 channels in pyramid and decoder, whose 3 x 3 convolutions are
-    separable. With resnet18 and resnet34 it is the small one, with 128. Normalisations keep torch's momentum, 0.1,
-    where DeepLab's code has 0.0003 for much longer training.
+    The published network has the Xception and 256 channels in pyramid and decoder, whose 3 x 3
+    convolutions are separable. With resnet18 and resnet34 it is the small one, with 128.
+    Normalisations keep torch's momentum, 0.1, where DeepLab's code has 0.0003 for much longer
+    training.
 
     References
     ----------
-    Chen, Zhu, Papandreou, Schroff, Adam. Encoder-decoder with atrous separable convolution for semantic image
-    segmentation. ECCV 2018.
+    Chen, Zhu, Papandreou, Schroff, Adam. Encoder-decoder with atrous separable convolution for
+    semantic image segmentation. ECCV 2018.
 
     Examples
     --------
@@ -81,7 +82,7 @@ class DeepLab(nn.Module):
 
 
 class MapHead(nn.Conv2d):
-    """A 1 x 1 convolution as last layer, in the precision of its weights also under autocast: see `Head`."""
+    """A 1 x 1 convolution as last layer; like `Head` it ignores autocast."""
 
     def __init__(self, n_in: int, n_outputs: int) -> None:
         super().__init__(n_in, n_outputs, 1)
@@ -97,7 +98,7 @@ def _pointwise(n_in: int, n_out: int) -> nn.Sequential:
 
 
 class Pyramid(nn.Module):
-    """Atrous spatial pyramid pooling: 1 x 1, three dilated separable convolutions and the mean of the image."""
+    """Atrous spatial pyramid pooling: 1 x 1, three dilated separable convolutions, image mean."""
 
     def __init__(self, n_in: int, width: int, rates: tuple[int, ...]) -> None:
         super().__init__()
@@ -132,7 +133,7 @@ class ResNetEncoder(nn.Module):
         self._dilate(STAGES[depth], output_stride)
 
     def _dilate(self, stages: tuple[int, ...], output_stride: int) -> None:
-        """Undo the strides of stages beyond `output_stride`: what comes after them is dilated instead."""
+        """Replace the strides of stages beyond `output_stride` by dilations of what follows."""
         stride, rate, place = 4, 1, self.low_end
         for count in stages[1:]:
             undone = stride == output_stride

@@ -1,4 +1,4 @@
-"""An ensemble is a network: its outputs are the log of its members' mean probability."""
+"""Ensembles: a network whose outputs are the log of the mean probability of its members."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from noisegate.networks.registry import build
 from noisegate.networks.shallow import LandmarkKernel, Linear
 
 Factory = Callable[[tuple[int, ...], int], nn.Module]
-#: Members whose sizes describe them; any other member is a network by name, or a user's own.
+#: Kinds of members that their `spec` describes fully. Other members are networks by name or a
+#: user's own.
 MEMBERS: dict[str, type[Any]] = {kind.kind: kind for kind in (Linear, LandmarkKernel, Bag, Forest)}
 
 
@@ -32,11 +33,14 @@ class Ensemble(nn.Module):
     Parameters
     ----------
     members : sequence of nn.Module
+        The classifiers.
     heads : sequence of int
-        The number of heads of each member.
-    names : sequence of str or None, optional
-        For members that are not of this package's own kinds: the name they are built by, None for a
-        user's own.
+        Number of heads of each member.
+    names : sequence of (str or None), default=None
+        For each member that is not one of `MEMBERS`: the name of its network, or None for a user's
+        own. None: no names.
+    front : Projection, default=None
+        Applied to the inputs before all members. None: nothing.
 
     Attributes
     ----------
@@ -97,11 +101,11 @@ class Ensemble(nn.Module):
             terms = torch.log_softmax(scaled, 2) + self.weights[part].log()[:, None]
             term = torch.logsumexp(terms, 1)
             mixture = term if mixture is None else torch.logaddexp(mixture, term)
-        assert mixture is not None  # the constructor has seen to it
+        assert mixture is not None  # the constructor checks that there is a member
         return self.sharpness * mixture
 
     def spec(self) -> dict[str, Any]:
-        """What `from_spec` builds the same ensemble from, as plain data."""
+        """Describe the ensemble as plain data, for `from_spec`."""
         return {
             "kind": "ensemble",
             "members": [
@@ -123,14 +127,16 @@ def from_spec(
     n_outputs: int,
     factory: Factory | None = None,
 ) -> nn.Module:
-    """The network of a model folder, its weights not yet loaded.
+    """Build the network of a stored model, without loading its weights.
 
     Parameters
     ----------
     spec : str, mapping or None
-        A network's name, what `Ensemble.spec` gave, or None for a user's own network.
-    factory : function (input_shape, n_outputs) -> nn.Module, optional
-        Builds the user's own network, alone or as a member of an ensemble.
+        A network's name, the result of `Ensemble.spec`, or None for a user's own network.
+    input_shape : tuple of int
+    n_outputs : int
+    factory : function (input_shape, n_outputs) -> nn.Module, default=None
+        Builds the user's own network, alone or as a member of an ensemble. None: there is none.
     """
     if isinstance(spec, Mapping):
         members = [_member(each, input_shape, n_outputs, factory) for each in spec["members"]]
@@ -158,14 +164,14 @@ def _member(
 
 
 def needs_factory(spec: str | Mapping[str, Any] | None) -> bool:
-    """Whether a network of the user's own is in it, whose code is not stored."""
+    """Whether a stored model contains a user's own network, whose code is not stored."""
     if isinstance(spec, Mapping):
         return any(each["kind"] == "network" and each["name"] is None for each in spec["members"])
     return spec is None
 
 
 def title(spec: str | Mapping[str, Any] | None) -> str:
-    """What a report calls it.
+    """Name of a stored network in reports.
 
     >>> title({"members": [{"kind": "linear"}, {"kind": "forest"}, {"kind": "forest"}], "heads": [3, 1, 1]})
     'ensemble of linear, 2 forest'

@@ -1,4 +1,4 @@
-"""A forest of decision trees as tensors: a network without a gradient."""
+"""A forest of decision trees stored as tensors; it has no gradient."""
 
 from __future__ import annotations
 
@@ -8,24 +8,29 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-#: Probabilities of a forest are kept this far from 0: its logits stay finite.
+#: Lower limit of probabilities, so that their logs are finite.
 FLOOR = 1e-6
 
 
 class Forest(nn.Module):
-    """The mean of many decision trees' class shares, `(B, d)` -> `(B, K)`, as logs.
+    """Log of the mean class probabilities of many decision trees, `(B, d)` -> `(B, K)`.
 
-    All trees lie in one table of nodes. A row starts at the roots of all trees and goes to `left`
-    where its feature is at most the threshold, else to `right`; a leaf points to itself, so after
-    `depth` moves every row is in its leaves.
+    One table holds the nodes of all trees. A row starts at the root of every tree. At each node it
+    moves to `left` if its feature is at most the threshold, else to `right`. A leaf points to
+    itself, so after `depth` moves the row has reached a leaf of every tree.
 
     Parameters
     ----------
-    n_trees, n_nodes, n_leaves, n_outputs, depth : int
+    n_trees, n_nodes, n_leaves : int
+        Totals over the forest.
+    n_outputs : int
+        Number of classes K.
+    depth : int
+        Depth of the deepest tree.
 
     Notes
     -----
-    Features are compared in float32, like scikit-learn's trees compare them.
+    Features are compared in float32, as in scikit-learn's trees.
     """
 
     kind: ClassVar[str] = "forest"
@@ -50,7 +55,7 @@ class Forest(nn.Module):
 
     @classmethod
     def from_sklearn(cls, forest: Any, n_outputs: int) -> Forest:
-        """The tensors of a fitted forest of scikit-learn's, for classes that are numbers from 0 on."""
+        """Convert a fitted scikit-learn forest whose classes are integers in 0..n_outputs-1."""
         trees = [each.tree_ for each in forest.estimators_]
         offsets = np.cumsum([0, *(tree.node_count for tree in trees)])
         leaves = np.concatenate([tree.children_left < 0 for tree in trees])
@@ -62,6 +67,7 @@ class Forest(nn.Module):
             n_outputs,
             max(int(tree.max_depth) for tree in trees),
         )
+        # Node numbers within a tree become rows of the table; leaves point to themselves.
         itself = np.arange(offsets[-1])
         for name in ("left", "right"):
             children = [
@@ -89,7 +95,7 @@ class Forest(nn.Module):
         return probs.clamp_min(FLOOR).log()
 
     def spec(self) -> dict[str, Any]:
-        """Kind and sizes, as plain data."""
+        """The kind of network and its constructor arguments, as plain data."""
         leaves, outputs = self.shares.shape
         sizes = {"n_trees": len(self.roots), "n_nodes": len(self.feature), "n_leaves": leaves}
         return {"kind": self.kind, **sizes, "n_outputs": outputs, "depth": self.depth}

@@ -14,13 +14,13 @@ from noisegate.networks.prepare import Prepared
 def channels_last_(module: nn.Module) -> None:
     """Convert convolution weights to `torch.channels_last`, in place.
 
-    Convolutions keep to the layout of their weights, so nothing else has to know. On a CPU a step
-    is faster for it (benchmarks/results/overhead.md), on a GPU in bf16. It changes no values, but
-    the last bits of what is computed from them.
+    Convolutions return outputs in the layout of their weights, so nothing else has to change. Steps
+    get faster on a CPU (benchmarks/results/overhead.md), and on a GPU in bf16. Weights keep their
+    values; results may differ in the last bits.
 
-    Networks that noisegate built can take it. A user's own may not: whoever writes `x.view(len(x),
-    -1)` after a convolution counts on the other layout. Such a network is tried out on a copy, and
-    stays as it is if it fails; what a user's method brings beside networks is left alone.
+    All networks of noisegate support this layout. A user's own network may not: `x.view(len(x),
+    -1)` after a convolution fails with it. So a copy of such a network is tried first, and the
+    network stays as it is if that fails. Other modules of a user's method are left alone.
 
     Parameters
     ----------

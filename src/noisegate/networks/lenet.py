@@ -22,8 +22,8 @@ class LeNet5(BodyAndHead):
         super().__init__()
         channels, height, width = image_shape("lenet5", input_shape, smallest=4)
         self.body = nn.Sequential(
-            # The larger of four, then ReLU: the same as the other way round, on a quarter of the
-            # values.
+            # Pooling before ReLU gives the same result as after it, and ReLU has a quarter of the
+            # values to process.
             nn.Conv2d(channels, 6, 5, padding=2),
             nn.MaxPool2d(2),
             nn.ReLU(inplace=True),

@@ -20,9 +20,11 @@ class MLP(nn.Module):
     Parameters
     ----------
     input_shape : tuple of int
+        Shape of one example.
     n_outputs : int
-    hidden : sequence of int
-        Widths of the hidden layers; none gives a linear model.
+        Number of outputs.
+    hidden : sequence of int, default=(256, 256)
+        Widths of the hidden layers; an empty sequence gives a linear model.
 
     >>> import torch
     >>> MLP((2,), 10, hidden=(5,))(torch.zeros(3, 2)).shape

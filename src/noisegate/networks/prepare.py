@@ -9,20 +9,22 @@ from torch import Tensor, nn
 
 
 class Prepared(nn.Module):
-    """A network behind its input preparation: raw pixels or features in, outputs out.
+    """A network behind its input preparation: maps raw pixels or features to outputs.
 
     uint8 pixels are divided by 255; images larger than the network's input are cropped to their
-    centre; then (x - mean) / std, per channel or per feature. What was learnt from the training
-    inputs are buffers, so it is saved with the weights.
+    centre; then inputs become (x - mean) / std, per channel or per feature. Mean and std are
+    buffers, so they are saved with the weights.
 
     Parameters
     ----------
     network : nn.Module
+        Maps prepared inputs to outputs.
     mean, std : tensors (C, 1, 1) or (d,)
+        Statistics of the training inputs.
     spec : dict
-        How the network was built, as plain data: its name (None for a user's own module), input
-        shape, that of the training inputs before cropping, number of outputs, and whether it was
-        trained on pixels (uint8 images).
+        How the network was built, as plain data: its name (None for a user's own module), its input
+        shape, the shape of the training inputs before cropping, the number of outputs, and whether
+        it was trained on pixels (uint8 images).
     """
 
     mean: Tensor
@@ -39,16 +41,16 @@ class Prepared(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         wanted = tuple(self.spec["input_shape"])
-        # A network of maps takes any size.
+        # A network whose outputs are maps takes images of any size.
         if x.dim() == 4 and tuple(x.shape[1:]) != wanted and not self.spec.get("maps"):
             x = centre_crop(x, wanted[1:])
         return self.network(self.prepare(x))
 
     def prepare(self, x: Tensor) -> Tensor:
-        """Raw inputs as standardised numbers of the network's own precision.
+        """Convert raw inputs to standardised numbers in the precision of the network.
 
-        A method that mixes inputs mixes these, and hands them to `self.network`: raw pixels are
-        bytes.
+        A method that mixes inputs must mix these and pass them to `self.network`, because raw
+        pixels are integers.
         """
         dtype = next((p.dtype for p in self.network.parameters()), torch.float32)
         if x.dtype == torch.uint8:
@@ -61,6 +63,6 @@ class Prepared(nn.Module):
 
 
 def centre_crop(images: Tensor, size: tuple[int, int]) -> Tensor:
-    """The middle `size` of `(B, C, H, W)`; the images themselves where they are not larger."""
+    """Crop images `(B, C, H, W)` to their central `size`; smaller sides stay as they are."""
     top, left = ((have - want) // 2 for have, want in zip(images.shape[2:], size, strict=True))
     return images[:, :, max(0, top) :, max(0, left) :][:, :, : size[0], : size[1]]

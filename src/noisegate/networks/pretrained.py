@@ -1,4 +1,4 @@
-"""Networks that start from ImageNet weights: ResNets in the layout of torchvision and timm, Xception in timm's."""
+"""Networks with ImageNet weights from files of torchvision (ResNets) or timm (Xception)."""
 
 from __future__ import annotations
 
@@ -19,24 +19,23 @@ _STAGES = {8: (2, 2, 2, 2), 16: (3, 4, 6, 3)}
 
 
 class Pretrained:
-    """A factory (input_shape, n_outputs) -> network whose weights come from a file.
+    """A factory (input_shape, n_outputs) -> network that loads weights from a file.
 
-    Its last layer is fresh.
+    The last layer is freshly initialised.
 
     Parameters
     ----------
     name : str
-        resnet18, resnet34 or resnet50, for which the ImageNet stem is meant whatever the size of
-        the images; or a deeplab network, whose encoder is loaded.
+        resnet18, resnet34 or resnet50, which get the ImageNet stem whatever the size of the images;
+        or a deeplab network, whose encoder is loaded.
     path : path
-        A safetensors file with the names of torchvision's state dict; for xception65 those of
-        timm's.
+        A safetensors file with the names of torchvision's state dict, or timm's for xception65.
 
     Attributes
     ----------
     __qualname__ : str
-        Network, file name and a hash of the content: what makes two runs with such a network the
-        same one, wherever the file lies.
+        Network, file name and a hash of the content. It is part of a run's identity, and does not
+        depend on the folder of the file.
     """
 
     def __init__(self, name: str, path: str | Path) -> None:
@@ -68,7 +67,7 @@ class Pretrained:
 
 
 def _stored_names(encoder: ResNet | ResNetEncoder | Xception65) -> dict[str, str]:
-    """What a file calls the parameters and buffers of an encoder: torchvision's names, of the Xception timm's."""
+    """Map the names of an encoder's parameters and buffers to those in the file."""
     if isinstance(encoder, Xception65):
         return {key: key for key in encoder.state_dict()}
     body = (key for key in encoder.state_dict() if key.startswith("body."))
@@ -76,15 +75,15 @@ def _stored_names(encoder: ResNet | ResNetEncoder | Xception65) -> dict[str, str
 
 
 def pretrained(name: str, path: str | Path) -> Pretrained:
-    """The factory of a ResNet that starts from the weights in a file.
+    """Return the factory of a network that starts from the weights in a file: see `Pretrained`.
 
-    A missing file is refused at once.
+    A missing file raises an error at once.
     """
     return Pretrained(name, path)
 
 
 def torchvision_name(key: str, network: ResNet | ResNetEncoder) -> str:
-    """The name in torchvision of a parameter or buffer of our ResNet's body.
+    """Convert the name of a parameter or buffer of our ResNet's body to torchvision's name.
 
     >>> from noisegate.networks import build
     >>> network = build("resnet18-imagenet", (3, 64, 64), 2)
@@ -100,15 +99,15 @@ def torchvision_name(key: str, network: ResNet | ResNetEncoder) -> str:
     part, index, last = rest.split(".")
     if part == "shortcut":
         return f"layer{stage}.{block}.downsample.{index}.{last}"
-    # A branch is convolution, normalisation, ReLU, convolution, ...: three places a pair.
+    # A branch is convolution, normalisation, ReLU, convolution, ...: three layers per number.
     kind = "conv" if int(index) % 3 == 0 else "bn"
     return f"layer{stage}.{block}.{kind}{int(index) // 3 + 1}.{last}"
 
 
 def _read(path: Path, wanted: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Read some tensors of a file.
+    """Read the tensors `wanted` from a file; other tensors in the file are ignored.
 
-    Missing ones and other shapes raise an error; other tensors are ignored.
+    A missing tensor or another shape raises InputError.
     """
     found: dict[str, Tensor] = {}
     try:

@@ -1,4 +1,4 @@
-"""Principal directions of wide inputs, as the first layer of a network."""
+"""Projection of wide inputs on their principal directions, as the first layer of a network."""
 
 from __future__ import annotations
 
@@ -7,27 +7,29 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import Tensor, nn
 
-#: Directions beyond those asked for, which make the random ones find them.
+#: Extra random directions, which make the randomised decomposition accurate.
 OVERSAMPLING = 10
 POWER_STEPS = 1
 
 
 class Projection(nn.Module):
-    """Wide inputs on their principal directions, each with variance 1: `(B, d)` -> `(B, r)`.
+    """Project inputs on principal directions, scaled to variance 1: `(B, d)` -> `(B, r)`.
 
         z = (x * scale) P
 
     Parameters
     ----------
     n_inputs, n_outputs : int
+        d and r.
 
     Attributes
     ----------
     scale : tensor (d,)
-        What the inputs' own scale was before they were standardised.
+        Multiplies the inputs, to undo their standardisation.
     matrix : tensor (d, r)
+        P: the directions, divided by `deviation`.
     deviation : tensor (r,)
-        Standard deviations along the directions, before they were divided by them.
+        Standard deviations along the directions.
 
     >>> Projection(5, 2)(torch.zeros(3, 5)).shape
     torch.Size([3, 2])
@@ -47,7 +49,7 @@ class Projection(nn.Module):
         return (x * self.scale) @ self.matrix
 
     def spec(self) -> dict[str, int]:
-        """Sizes, as plain data."""
+        """The constructor arguments, as plain data."""
         return {"n_inputs": len(self.matrix), "n_outputs": self.matrix.shape[1]}
 
     @torch.no_grad()
@@ -57,10 +59,12 @@ class Projection(nn.Module):
         Parameters
         ----------
         batches : function () -> iterator of tensors (B, d)
-            Centred inputs, a few rows at a time, in the same order each time: they are never all in memory.
+            Centred inputs in small batches, in the same order each time, so that they need not fit
+            into memory at once.
         scale : tensor (d,)
-            What each input is multiplied by first.
+            Multiplies the inputs first.
         n_rows : int
+            Total number of rows.
         """
         inputs, rank = self.matrix.shape
         width = min(rank + OVERSAMPLING, inputs, n_rows)

@@ -31,10 +31,11 @@ class NetworkEntry:
     Attributes
     ----------
     name : str
-        What is listed; capital letters stand for numbers.
+        The name in listings; capital letters stand for numbers.
     description : str
+        One line for listings.
     pattern : str
-        The regular expression of the names that it matches.
+        A regular expression that matches the names of the network.
     build : callable
         `(input_shape, n_outputs, *groups) -> nn.Module`, with the groups of the pattern.
     """
@@ -57,12 +58,12 @@ def register(name: str, description: str, *, pattern: str | None = None) -> Call
     Parameters
     ----------
     name : str
-        What `ng.train(data, network=name)` and `noisegate fit --network name` say.
+        The name for `ng.train(data, network=name)` and `noisegate fit --network name`.
     description : str
         One line for `noisegate list networks`.
     pattern : str, default=None
-        A regular expression, for a family of names; the function also gets its groups, as text.
-        None: the name alone.
+        A regular expression, for a family of names; its groups are passed to the function as
+        strings. None: only the name itself.
 
     >>> from noisegate.networks import MLP, NETWORKS, build, register
     >>> @register("narrow", "one hidden layer of two")
@@ -217,10 +218,10 @@ def auto_name(input_shape: Sequence[int], device: str = "cuda") -> str:
 
 
 def find_head(network: nn.Module, n_outputs: int) -> nn.Linear | nn.Conv2d:
-    """The last layer of any network: what `Objective.init_head_` initialises.
+    """Find the last layer of a network, for `Objective.init_head_`.
 
-    Its attribute `head` if that is a layer of `n_outputs`, else the last linear layer or 1x1
-    convolution in order of registration that gives `n_outputs` numbers.
+    It is the attribute `head` if that is a layer with `n_outputs` outputs, else the linear layer or
+    1x1 convolution with `n_outputs` outputs that was registered last.
 
     >>> from torch import nn
     >>> find_head(nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3)), 3)

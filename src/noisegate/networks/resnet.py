@@ -1,4 +1,4 @@
-"""Residual networks: for ImageNet-sized and small images, the CIFAR ones, and the pre-activation one."""
+"""Residual networks: for ImageNet, for CIFAR, and with pre-activation."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ STAGES = {18: (2, 2, 2, 2), 34: (3, 4, 6, 3), 50: (3, 4, 6, 3)}
 class ResNet(BodyAndHead):
     """ResNet-18, -34 or -50 with projection shortcuts.
 
-    Bottlenecks have their stride in the 3x3 convolution.
+    Bottlenecks have their stride in the 3x3 convolution, not in the first 1x1.
 
     Parameters
     ----------

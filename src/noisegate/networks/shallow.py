@@ -1,4 +1,4 @@
-"""Linear and kernel classifiers at several strengths of regularisation, as networks with several heads."""
+"""Linear and kernel classifiers with several heads, one per strength of regularisation."""
 
 from __future__ import annotations
 
@@ -7,23 +7,24 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-#: A limit that no standardised feature reaches; finite, since a model folder holds no infinity.
+#: A limit that no standardised feature reaches. Finite, because stored models cannot hold infinity.
 NO_LIMIT = 1e30
 
 
 class Scaled(nn.Module):
-    """Bring standardised features to another scale: clamp(x, -limit, limit) * scale.
+    """Clamp and rescale standardised features: clamp(x, -limit, limit) * scale.
 
     Parameters
     ----------
     n_inputs : int
+        Number of features d.
 
     Attributes
     ----------
     scale : tensor (d,)
-        Ones by default.
+        Initially ones.
     limit : tensor ()
-        None in effect by default.
+        Initially so large that nothing is clamped.
     """
 
     scale: Tensor

@@ -14,9 +14,9 @@ SIDE = 32
 class SmallCNN(BodyAndHead):
     """Three 3x3 convolutions of 32, 64 and 128 filters with batch norm, on at most 32 x 32 pixels.
 
-    A 2x2 max-pool follows each of the first two, the mean over the image the last. Larger images are
-    averaged down to 32 pixels a side first, so that an image costs 20 million operations forward at any
-    size.
+    A 2x2 max-pool follows each of the first two, the mean over the image the last. Larger images
+    are averaged down to 32 pixels a side first, so that an image costs 20 million operations
+    forward at any size.
 
     Shapes
     ------

@@ -1,4 +1,4 @@
-"""The Xception of DeepLabv3+: deeper, strided convolutions for pooling, a normalisation after each one of 3 x 3."""
+"""The Xception of DeepLabv3+: deeper, with strided convolutions in place of pooling."""
 
 from __future__ import annotations
 
@@ -33,12 +33,14 @@ class Xception65(nn.Module):
 
     Notes
     -----
-    Names of parameters are those of timm's `xception65`, so that its state dict fits. Without timm's classifier
-    that has 37,867,312 parameters (published: 39.9 million with it), and so has this one.
+    Names of parameters are those of timm's `xception65`, so that its state dict fits. Without
+    timm's classifier that has 37,867,312 parameters (published: 39.9 million with it), and so has
+    this one.
 
     References
     ----------
-    Chen et al. Encoder-decoder with atrous separable convolution for semantic image segmentation. ECCV 2018.
+    Chen et al. Encoder-decoder with atrous separable convolution for semantic image segmentation.
+    ECCV 2018.
     """
 
     channels = (256, 2048)

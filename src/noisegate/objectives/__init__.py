@@ -1,4 +1,4 @@
-"""Objectives: what the outputs of a network mean, what they cost, which probabilities they stand for."""
+"""Objectives: losses for noisy labels, and the probabilities that outputs stand for."""
 
 import importlib
 import pkgutil

@@ -1,4 +1,4 @@
-"""What every objective shares: targets, weights, reductions, the slices of the output vector."""
+"""`Objective`, the base class: targets, weights, reductions, the slices of the output vector."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from noisegate.errors import InputError, is_real
 from noisegate.objectives.upsampled import Size, upsample
 
 REDUCTIONS = ("mean", "sum", "none")
-# Where a batch is spread over processes: what makes the sum of one part's weights that of the whole
-# batch.
+# In a run on several processes: the function that turns the sum of weights of this process's part
+# into that of the whole batch (an all-reduce). None otherwise.
 _add_up: Callable[[Tensor], Tensor] | None = None
 
 
@@ -42,13 +42,11 @@ def total_weight(weights: Tensor) -> Tensor:
 
 
 def weighted_mean(losses: Tensor, weights: Tensor) -> Tensor:
-    """sum(weights * losses) / sum(weights), and 0 where all weights are 0.
+    """sum(weights * losses) / sum(weights), or 0 if all weights are 0.
 
-    The only reduction there is.
-
-    A row of weight 0 contributes nothing, whatever its loss. In a run on several processes the sum
-    of the weights is that of the whole batch, and this is the part of the mean that comes from the
-    process's own rows.
+    All objectives and methods share this reduction. A row of weight 0 contributes nothing,
+    even if its loss is infinite or NaN. In a run on several processes the divisor is the sum of
+    weights of the whole batch, so that the results of all processes add up to the mean.
 
     >>> weighted_mean(torch.tensor([1.0, 3.0, float("inf")]), torch.tensor([1.0, 1.0, 0.0]))
     tensor(2.)
@@ -59,30 +57,32 @@ def weighted_mean(losses: Tensor, weights: Tensor) -> Tensor:
 
 
 class Objective(nn.Module, ABC):
-    """What the outputs of a network mean: their number, their cost against a label, their probabilities.
+    """Interprets the outputs of a network: how many there are, the loss of a label, probabilities.
 
     A subclass sets `slices` (the widths of the parts of the output vector), and defines `costs` and
-    `log_probs`. Every constructor parameter is kept as an attribute of the same name.
+    `log_probs`. It must store every constructor parameter as an attribute of the same name.
 
     Parameters
     ----------
     n_classes : int
         Number of classes K, at least 2.
-    weight : tensor (K,), optional
-        Weight of each label; "mean" divides by the sum of the weights.
-    ignore_index : int
-        Integer targets with this value contribute nothing; if all do, the loss is 0.
-    reduction : {"mean", "sum", "none"}
+    weight : tensor (K,), default=None
+        Weight of each label; the reduction "mean" divides by the sum of the weights. None: all
+        weights are 1.
+    ignore_index : int, default=-100
+        Integer targets of this value contribute nothing; if all targets have it, the loss is 0.
+    reduction : {"mean", "sum", "none"}, default="mean"
+        How the losses of the labels are combined.
 
     Notes
     -----
-    Outputs are `(B, n_outputs)` or dense maps `(B, n_outputs, ...)`; the class dimension is 1, as in torch.
-    Half-precision outputs are computed in float32, also under autocast.
+    Outputs are `(B, n_outputs)` or dense maps `(B, n_outputs, ...)`; the class dimension is 1, as
+    in torch. Half-precision outputs are computed in float32, also under autocast.
     """
 
     slices: tuple[int, ...]
     summary: ClassVar[str] = ""
-    #: Every objective class by name, also a user's own: a model folder names the one that it needs.
+    #: Every objective class by name, including a user's own; stored models refer to these names.
     classes: ClassVar[Registry[type[Objective]]] = Registry("objective")
     weight: Tensor | None
 
@@ -113,10 +113,10 @@ class Objective(nn.Module, ABC):
 
     @property
     def n_outputs(self) -> int:
-        """How many numbers the network must give for each example."""
+        """Number of outputs that the network must have."""
         return sum(self.slices)
 
-    # What a subclass defines.
+    # A subclass defines these.
 
     @abstractmethod
     def costs(self, outputs: Tensor) -> Tensor:
@@ -129,29 +129,29 @@ class Objective(nn.Module, ABC):
     def label_costs(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """The cost of the given integer labels, `(B, ...)`.
 
-        A subclass may know a cheaper way than gathering.
+        A subclass may override this with a cheaper computation than gathering from all costs.
         """
         return self.costs(outputs).gather(1, targets.unsqueeze(1)).squeeze(1)
 
-    # What follows from it.
+    # The rest follows from them.
 
     def probs(self, outputs: Tensor, size: Size | None = None) -> Tensor:
         """Probabilities of the clean class, `(B, K, ...)`; they sum to one over dimension 1.
 
-        With `size=(H, W)` maps are brought to that size first: see `resized`.
+        With `size=(H, W)` maps are resized to that size first: see `resized`. Default: no resizing.
         """
         return self.log_probs(self.at_size(outputs, size)).exp()
 
     def resized(self, outputs: Tensor, size: Size) -> Any:
-        """What `costs`, `label_costs` and the others take for labels of a larger map: outputs upsampled bilinearly.
+        """Upsample maps of outputs bilinearly to the size of larger label maps.
 
-        `Heteroscedastic` upsamples the logits that it samples instead; who wraps another objective
-        hands on what that one makes of them.
+        `costs`, `label_costs` and `log_probs` accept the result. `Heteroscedastic` overrides this
+        to upsample its sampled logits instead; an objective that wraps another delegates to that.
         """
         return upsample(outputs, size)
 
     def at_size(self, outputs: Tensor, size: Sequence[int] | None) -> Any:
-        """Outputs for labels of this size, `(H, W)`: as they are where it is their own, else `resized`.
+        """Outputs for labels of size `(H, W)`: unchanged if they have that size, else `resized`.
 
         >>> import noisegate as ng
         >>> ng.CrossEntropy(3).at_size(torch.zeros(1, 3, 2, 2), (8, 8)).shape
@@ -164,28 +164,28 @@ class Objective(nn.Module, ABC):
             return self.resized(outputs, self.check_size(outputs, size))
 
     def observed_log_probs(self, outputs: Tensor) -> Tensor:
-        """Log-probabilities of the label as it would be given.
+        """Log-probabilities of the observed (noisy) label, `(B, K, ...)`.
 
-        Those of the clean class by default.
+        Default: those of the clean class.
         """
         return self.log_probs(outputs)
 
     @property
     def tells_labels_from_classes(self) -> bool:
-        """Whether labels as they would be given have probabilities of their own."""
+        """Whether observed labels have other probabilities than clean classes."""
         return type(self).observed_log_probs is not Objective.observed_log_probs
 
     def forward(self, outputs: Tensor, targets: Tensor, reduction: str | None = None) -> Tensor:
-        """The loss.
+        """Compute the loss.
 
         Parameters
         ----------
         outputs : tensor (B, n_outputs, ...)
         targets : int64 tensor (B, ...) of labels, or float tensor (B, K, ...) of label probabilities
-            Probabilities take the expectation of the cost. Of maps `(B, n_outputs, h, w)` the
-            targets may be larger, `(B, H, W)`: see `resized`.
-        reduction : {"mean", "sum", "none"}, optional
-            Overrides the constructor's; "none" gives one number per label, `(B, ...)`.
+            With probabilities the loss is the expected cost. If outputs are maps
+            `(B, n_outputs, h, w)`, targets may be larger, `(B, H, W)`: see `resized`.
+        reduction : {"mean", "sum", "none"}, default=None
+            None: the constructor's. "none" returns one number per label, `(B, ...)`.
         """
         reduction = self.reduction if reduction is None else reduction
         if reduction not in REDUCTIONS:
@@ -199,8 +199,8 @@ class Objective(nn.Module, ABC):
     def losses_and_weights(self, outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
         """The cost of each label and its weight, both `(B, ...)`; ignored labels have weight 0.
 
-        The loss is their `weighted_mean`. A method that weights or selects labels multiplies the
-        weights by its own.
+        With the reduction "mean" the loss is their `weighted_mean`. A method that weights or
+        selects rows multiplies these weights by its own.
         """
         if not isinstance(outputs, Tensor) or not isinstance(targets, Tensor):
             given = type(targets if isinstance(outputs, Tensor) else outputs).__name__
@@ -217,12 +217,12 @@ class Objective(nn.Module, ABC):
         return self.label_costs(self.at_size(outputs, targets.shape[1:]), labels), weights
 
     def _labels(self, outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-        """Checked labels `(B, ...)`, with class 0 in place of ignored ones, and which of them count."""
+        """Check labels; return them with ignored ones replaced by 0, and a mask of the others."""
         if not self._fits(outputs, targets.shape):
             raise InputError(
                 f"targets of shape {tuple(targets.shape)} do not fit outputs of shape {tuple(outputs.shape)}"
             )
-        # Small integers would be masks or fail as an index.
+        # torch treats uint8 as a mask when indexing, and refuses other small integers as an index.
         targets = targets.long()
         valid = targets != self.ignore_index
         labels = torch.where(valid, targets, torch.zeros_like(targets))
@@ -230,15 +230,15 @@ class Objective(nn.Module, ABC):
         return labels, valid
 
     def _check_labels(self, labels: Tensor) -> None:
-        """Refuse labels outside 0..K-1 on the CPU.
+        """Raise InputError for labels outside 0..K-1, on a CPU.
 
-        On a GPU the host would have to wait for their values.
+        On a GPU there is no check, because the host would have to wait for the values.
         """
         if labels.device.type != "cpu" or torch.compiler.is_compiling() or not labels.numel():
             return
         try:
             values = labels.numpy()
-        except (RuntimeError, TypeError):  # under vmap and the like there are no values
+        except (RuntimeError, TypeError):  # under vmap and other transforms there are no values
             return
         low, high = int(values.min()), int(values.max())
         if low < 0 or high >= self.n_classes:
@@ -257,20 +257,20 @@ class Objective(nn.Module, ABC):
         shares = targets.to(costs.dtype)
         if self.weight is not None:
             shares = shares * self.weight.to(costs.dtype).view(-1, *[1] * (costs.dim() - 2))
-        # Weights stand outside the mean, so the expectation is taken with shares that sum to one.
+        # `weighted_mean` multiplies by the weights later, so here the shares must sum to one.
         weights = shares.sum(1)
         total = torch.where(weights != 0, weights, torch.ones_like(weights))
         return torch.where(shares != 0, shares * costs, costs.new_zeros(())).sum(1) / total, weights
 
     def _fits(self, outputs: Tensor, shape: torch.Size) -> bool:
-        """Whether labels of this shape belong to the outputs: one each, or maps that are larger."""
+        """Whether labels of this shape fit the outputs: the same shape, or larger maps."""
         if shape == outputs.shape[:1] + outputs.shape[2:]:
             return True
         maps = outputs.dim() == 4 and len(shape) == 3 and shape[0] == outputs.shape[0]
         return maps and all(large >= small for large, small in zip(shape[1:], outputs.shape[2:], strict=True))
 
     def check_size(self, outputs: Tensor, size: Sequence[int]) -> Size:
-        """`size` as (H, W), at least that of the maps, or an InputError."""
+        """Return `size` as (H, W); raise InputError if it is smaller than the maps."""
         if len(size) != 2 or not self._fits(outputs, torch.Size((len(outputs), *size))):
             raise InputError(
                 f"size must be (H, W), at least that of the outputs {tuple(outputs.shape)}, got {tuple(size)}"
@@ -278,7 +278,7 @@ class Objective(nn.Module, ABC):
         return int(size[0]), int(size[1])
 
     def check_outputs(self, outputs: Tensor) -> Tensor:
-        """Check the shape of outputs, and return them in float32 or wider."""
+        """Check the shape of outputs, and return them in float32 or float64."""
         if outputs.dim() < 2 or outputs.shape[1] != self.n_outputs:
             raise InputError(
                 f"{type(self).__name__} for {self.n_classes} classes needs outputs of shape "
@@ -313,7 +313,7 @@ class Objective(nn.Module, ABC):
             bias.zero_()
 
     def settings(self) -> dict[str, Any]:
-        """The constructor's arguments as plain data: `type(self)(**settings)` is the same objective."""
+        """Constructor arguments as plain data: `type(self)(**settings)` is an equal objective."""
         names = ("n_classes", *objective_parameters(type(self)), *_SHARED)
         return {name: _as_json(getattr(self, name)) for name in names}
 
@@ -323,7 +323,7 @@ class Objective(nn.Module, ABC):
 
     @staticmethod
     def from_dict(stored: Mapping[str, Any]) -> Objective:
-        """The objective that `to_dict` described.
+        """Make an objective from the result of `to_dict`.
 
         A class of your own must have been imported before.
         """
@@ -347,16 +347,16 @@ def _class_weights(weight: Any, n_classes: int) -> Tensor:
 
 
 def _as_json(value: Any) -> Any:
-    """Tensors as lists and nested objectives as dicts, so that settings survive JSON."""
+    """Convert tensors to lists and nested objectives to dicts, so that settings can be JSON."""
     if isinstance(value, Tensor):
         return value.tolist()
     return value.to_dict() if isinstance(value, Objective) else value
 
 
 def objective_parameters(kind: type[Objective]) -> dict[str, Any]:
-    """The parameters special to an objective, with their defaults: what a method of its name is tuned by.
+    """An objective's own parameters with their defaults; the settings of the method of that name.
 
-    A parameter without a default (a matrix that must be given) has the value
+    A parameter without a default, e.g. a transition matrix, has the value
     `inspect.Parameter.empty`.
     """
     return {

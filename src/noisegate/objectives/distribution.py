@@ -1,7 +1,4 @@
-"""The distribution behind the Logistic-Normal objective.
-
-A normal in logit space, seen on the simplex.
-"""
+"""The Logistic-Normal distribution: a normal in logit space, mapped to the simplex."""
 
 from __future__ import annotations
 
@@ -40,7 +37,8 @@ class LogisticNormalDistribution:
     References
     ----------
     Atchison and Shen. Logistic-normal distributions: some properties and uses. Biometrika 1980.
-    Englesson et al. Logistic-Normal Likelihoods for Heteroscedastic Label Noise. TMLR 2023, figure 1.
+    Englesson et al. Logistic-Normal Likelihoods for Heteroscedastic Label Noise. TMLR 2023, figure
+    1.
 
     Examples
     --------
@@ -68,7 +66,7 @@ class LogisticNormalDistribution:
         return self.mu.shape[-1] + 1
 
     def logits(self, points: Tensor) -> Tensor:
-        """Where points of the simplex `(..., D + 1)` come from: tau log(s_k / s_last), `(..., D)`."""
+        """Map points of the simplex `(..., D + 1)` to logits tau log(s_k / s_last), `(..., D)`."""
         if points.shape[-1] != self.n_parts:
             raise InputError(f"expected points with {self.n_parts} parts, got {tuple(points.shape)}")
         logs = points.log()

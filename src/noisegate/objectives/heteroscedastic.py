@@ -1,4 +1,4 @@
-"""Heteroscedastic classification: normal noise on the logits, averaged out by sampling (Collier et al.)."""
+"""Heteroscedastic classification: sampled normal noise on the logits (Collier et al.)."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def sampled_logits(mean: Tensor, scale: Tensor, factors: Tensor, normals: Tensor
 
 
 def _fuses(rank: int) -> bool:
-    """Whether products with the factors are left to a compiler, which makes no pass of their own of few of them."""
+    """Whether to leave products with few factors to a compiler, which fuses them with the rest."""
     return torch.compiler.is_compiling() and rank <= FUSED_RANK
 
 
@@ -190,7 +190,7 @@ class LogMeanSoftmax(torch.autograd.Function):
 
 
 class Heteroscedastic(Objective):
-    r"""Cross-entropy of a softmax whose logits carry normal noise that the network predicts (Het, Het-tau).
+    r"""Cross-entropy with normal noise on the logits, predicted by the network (Het, Het-tau).
 
         u = mu + d * eps + V eta,    eps ~ N(0, I_K), eta ~ N(0, I_R),    d = softplus(.) + 0.001,
         p = mean over S samples of softmax(u / tau),    loss = -log p_y.
@@ -217,10 +217,10 @@ class Heteroscedastic(Objective):
 
     Notes
     -----
-    Outputs, in this order: mu (K), scale before softplus (K), factors (K R, class after class).
-    Two classes have the sigmoid form of appendix A, p_1 = mean sigmoid((mu + d eps) / tau), with 2 outputs,
-    mu and scale. There the difference of the two logits is one normal number whatever their covariance is, so
-    "low-rank" adds nothing to the model and no outputs.
+    Outputs, in this order: mu (K), scale before softplus (K), factors (K R, class after class). Two
+    classes have the sigmoid form of appendix A, p_1 = mean sigmoid((mu + d eps) / tau), with 2
+    outputs, mu and scale. There the difference of the two logits is one normal number whatever
+    their covariance is, so "low-rank" adds nothing to the model and no outputs.
 
     Samples are scrambled Sobol points under a random digital shift per call. In training every row
     sees them with its own random signs and rotation of the classes, which leaves p unbiased and the
@@ -251,10 +251,10 @@ class Heteroscedastic(Objective):
 
     References
     ----------
-    Collier, Mustafa, Kokiopoulou, Berent. Analysis of Softmax Approximation for Deep Classifiers under
-    Input-Dependent Label Noise. 2020. Kendall, Gal. What Uncertainties Do We Need in Bayesian Deep Learning
-    for Computer Vision? NeurIPS 2017. Low-rank: Collier et al. Correlated Input-Dependent Label Noise in
-    Large-Scale Image Classification. CVPR 2021.
+    Collier, Mustafa, Kokiopoulou, Berent. Analysis of Softmax Approximation for Deep Classifiers
+    under Input-Dependent Label Noise. 2020. Kendall, Gal. What Uncertainties Do We Need in Bayesian
+    Deep Learning for Computer Vision? NeurIPS 2017. Low-rank: Collier et al. Correlated
+    Input-Dependent Label Noise in Large-Scale Image Classification. CVPR 2021.
 
     Examples
     --------
@@ -316,7 +316,7 @@ class Heteroscedastic(Objective):
         self.register_buffer("tile_directions", tiled, persistent=False)
 
     def parameters_of(self, outputs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Mean, scale `(B, K, ...)` and factors `(B, K, R, ...)` of the logits over the temperature."""
+        """Mean and scale `(B, K, ...)` and factors `(B, K, R, ...)` of logits / temperature."""
         mu, raw, *rest = self.split(outputs)
         scale = F.softplus(raw) + MIN_SCALE
         if self.n_classes == 2:

@@ -49,9 +49,10 @@ def full_quadratic(residual: Tensor, c: Tensor, min_scale: float) -> tuple[Tenso
 
     Notes
     -----
-    With s = lambda + |c|^2 and u = (r - c (c.r) / s) / lambda: r' Sigma^-1 r = |u|^2 and
-    log det (c c' + lambda I) = (D - 1) log lambda + log s. u is formed explicitly: expanding |u|^2 into inner
-    products would lose the digits that matter when c is parallel to r, which is where training goes.
+    With s = lambda + |c|^2 and u = (r - c (c.r) / s) / lambda: r' Sigma^-1 r = |u|^2 and log det (c
+    c' + lambda I) = (D - 1) log lambda + log s. u is formed explicitly: expanding |u|^2 into inner
+    products would lose the digits that matter when c is parallel to r, which is where training
+    goes.
     """
     s = min_scale + c.square().sum(1)
     along = (c * residual).sum(1) / s
@@ -128,7 +129,7 @@ _FullCost.forward.__signature__ = inspect.signature(_FullCost.forward)  # type: 
 
 
 class LogisticNormal(Objective):
-    r"""Negative log-likelihood of a Logistic-Normal distribution: label noise as a Gaussian in logit space.
+    r"""Negative log-likelihood of a Logistic-Normal: label noise as a Gaussian in logit space.
 
     The given label, smoothed, is mapped to a target logit z; the network predicts its mean mu and
     its covariance Sigma, and the cost is that of a normal distribution:
@@ -158,17 +159,18 @@ class LogisticNormal(Objective):
 
     Notes
     -----
-    Outputs, in this order: full and diagonal (mu, c) 2D, isotropic (mu, scale) D + 1, identity mu D.
-    Probabilities are softmax(mu / tau): no sampling at test time; the dummy's share is removed.
-    c = 0 is a stationary point of c, so that slice of the head must not start at zero: `init_head_`.
-    Along c the cost is flatter than across it by (s / lambda)^2, s = lambda + |c|^2. With asymmetric noise that is
-    the direction which decides the class: a small lambda makes single runs late or restless (clip the gradient), a
-    larger one is safer but memorises in the end, so keep the best epoch by noisy validation. Measured on MNIST in
-    reproduction/README.md.
+    Outputs, in this order: full and diagonal (mu, c) 2D, isotropic (mu, scale) D + 1, identity mu
+    D. Probabilities are softmax(mu / tau): no sampling at test time; the dummy's share is removed.
+    c = 0 is a stationary point of c, so that slice of the head must not start at zero:
+    `init_head_`. Along c the cost is flatter than across it by (s / lambda)^2, s = lambda + |c|^2.
+    With asymmetric noise that is the direction which decides the class: a small lambda makes single
+    runs late or restless (clip the gradient), a larger one is safer but memorises in the end, so
+    keep the best epoch by noisy validation. Measured on MNIST in reproduction/README.md.
 
     References
     ----------
-    Englesson, Mehrpanah, Azizpour. Logistic-Normal Likelihoods for Heteroscedastic Label Noise. TMLR 2023.
+    Englesson, Mehrpanah, Azizpour. Logistic-Normal Likelihoods for Heteroscedastic Label Noise.
+    TMLR 2023.
 
     Examples
     --------
@@ -269,7 +271,7 @@ class LogisticNormal(Objective):
         return torch.where(counted, terms, terms.new_zeros(()))
 
     def distribution(self, outputs: Tensor) -> LogisticNormalDistribution:
-        """The predicted distribution over label distributions: one for each row of outputs `(B, n_outputs, ...)`.
+        """The predicted distribution over label distributions for each row of outputs.
 
         Its points have K + 1 parts with the dummy class, whose share is the last, and K without;
         the parts are the last dimension, `(B, ..., parts)`.

@@ -22,7 +22,7 @@ BITS = 30
 
 
 def chunk_size(elements: int, n_samples: int, device: torch.device) -> int:
-    """How many samples of this many elements to hold at once, a power of two: at least 1, and all if they fit.
+    """Number of samples to hold at once: a power of two, at least 1, or all if they fit.
 
     >>> cpu = torch.device("cpu")
     >>> chunk_size(1280, 1000, cpu), chunk_size(1280, 50, cpu), chunk_size(2**20, 1000, cpu)
@@ -36,12 +36,12 @@ def chunk_size(elements: int, n_samples: int, device: torch.device) -> int:
 
 
 def sobol_directions(dimensions: int, n_bits: int, seed: int = 0) -> Tensor:
-    """Direction numbers of a scrambled Sobol sequence, `(dimensions, n_bits)`, integers below 2^30."""
+    """Direction numbers of a scrambled Sobol sequence, `(dimensions, n_bits)`, below 2^30."""
     return torch.quasirandom.SobolEngine(dimensions, scramble=True, seed=seed).sobolstate[:, :n_bits]
 
 
 class Points:
-    """Normal points of low discrepancy, made a chunk at a time from direction numbers and a digital shift.
+    """Low-discrepancy normal points, made in chunks from direction numbers and a digital shift.
 
     The shift randomises them: a point with a uniform shift is exactly N(0, I). The same shift gives
     the same points again, so that a backward pass needs no random numbers.
@@ -88,7 +88,7 @@ def sobol_normals(table: Tensor, first: Tensor, count: int, dtype: torch.dtype) 
 
 
 class Strata:
-    """Normal points for many dimensions: each one's fall into 2^m equal strata, in an order of its own.
+    """Normal points for many dimensions, stratified in each dimension alone (2^m strata).
 
     Every dimension is covered evenly, any two are as good as independent. As `Points` they are made
     a chunk at a time, and the same keys give the same points again.
@@ -116,7 +116,7 @@ class Strata:
 
 
 def shuffled(index: Tensor, keys: Tensor, bits: int) -> Tensor:
-    """A permutation of 0..2^bits - 1 for each row of `keys` (D, rounds), at `index` (s,): `(D, s)`."""
+    """Values `(D, s)` at `index` (s,) of the permutations of 0..2^bits - 1 keyed by `keys`."""
     mask, half = (1 << bits) - 1, (bits + 1) // 2
     places = index.expand(len(keys), -1)
     for key in keys.unsqueeze(2).unbind(1):
@@ -139,7 +139,7 @@ class PlacePoints(Protocol):
 
 
 class HashedNormals:
-    """Independent N(0, 1) numbers, each a function of a key and its own index: any part can be made again.
+    """Independent N(0, 1) numbers from a key and their indices: any part can be computed again.
 
     Upsampling mixes neighbouring places, so each needs noise of its own: too many dimensions for
     Sobol.

@@ -1,4 +1,4 @@
-"""Losses that flatten, perturb or distrust the given label: GCE, bi-tempered, noise against noise, bootstrap."""
+"""Robust losses: GCE, bi-tempered, noise against noise, bootstrapping."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _expm1(x: Tensor) -> Tensor:
 
 
 class GCE(Objective):
-    """Generalised cross-entropy: (1 - p_y^q) / q, between cross-entropy (q -> 0) and absolute error (q = 1).
+    """Generalised cross-entropy (1 - p_y^q) / q: cross-entropy at q -> 0, absolute error at 1.
 
     Parameters
     ----------
@@ -38,12 +38,13 @@ class GCE(Objective):
 
     Notes
     -----
-    Computed as -expm1(q log p_y) / q, which keeps its digits at small q and its gradient where p underflows.
+    Computed as -expm1(q log p_y) / q, which keeps its digits at small q and its gradient where p
+    underflows.
 
     References
     ----------
-    Zhang, Sabuncu. Generalized cross entropy loss for training deep neural networks with noisy labels.
-    NeurIPS 2018.
+    Zhang, Sabuncu. Generalized cross entropy loss for training deep neural networks with noisy
+    labels. NeurIPS 2018.
 
     Examples
     --------
@@ -80,7 +81,7 @@ def tempered_log(log_p: Tensor, t: float) -> Tensor:
 
 
 def tempered_log_softmax(logits: Tensor, t: float) -> Tensor:
-    """log of the tempered softmax p_i = exp_t(f_i - lambda), with lambda such that sum_i p_i = 1, over dim 1.
+    """Log of the tempered softmax exp_t(f_i - lambda) over dim 1; lambda makes the sum 1.
 
     Parameters
     ----------
@@ -91,11 +92,12 @@ def tempered_log_softmax(logits: Tensor, t: float) -> Tensor:
 
     Notes
     -----
-    exp_t(x) = max(0, 1 + (1 - t) x)^(1 / (1 - t)). Let S(lambda) be the sum of the tempered exponentials, and
-    E = sum p^t. G = S^(1 - t) is concave (t > 1) or convex (t < 1) and nearly linear in lambda, so Newton's
-    steps on G = 1, lambda += S (S^(t - 1) - 1) / ((t - 1) E), rise from the largest logit to the root without
-    passing it, and double their digits at every step. Their number is fixed, see `newton_steps`.
-    The last step is differentiated: it carries the exact gradient, d lambda / d f_j = p_j^t / E.
+    exp_t(x) = max(0, 1 + (1 - t) x)^(1 / (1 - t)). Let S(lambda) be the sum of the tempered
+    exponentials, and E = sum p^t. G = S^(1 - t) is concave (t > 1) or convex (t < 1) and nearly
+    linear in lambda, so Newton's steps on G = 1, lambda += S (S^(t - 1) - 1) / ((t - 1) E), rise
+    from the largest logit to the root without passing it, and double their digits at every step.
+    Their number is fixed, see `newton_steps`. The last step is differentiated: it carries the exact
+    gradient, d lambda / d f_j = p_j^t / E.
 
     >>> tempered_log_softmax(torch.tensor([[0.0, -1.0]]), 2.0).exp().sum()
     tensor(1.)
@@ -115,7 +117,7 @@ def tempered_log_softmax(logits: Tensor, t: float) -> Tensor:
 
 
 def newton_steps(t: float) -> int:
-    """How many steps reach the precision of float64 in the hardest cases found, and one or two more.
+    """Number of steps to the precision of float64 in the hardest cases found, plus a margin.
 
     Those were rows of 2 to 21,843 logits: normal, uniform, Cauchy, geometric, of one or two levels,
     up to 1e4.
@@ -169,8 +171,8 @@ class BiTempered(Objective):
 
     Notes
     -----
-    t1 = t2 = 1 is cross-entropy exactly. Probabilities are the tempered softmax; `log_probs` of a class of
-    probability 0 is the log of the least normal number of the type, and has no gradient.
+    t1 = t2 = 1 is cross-entropy exactly. Probabilities are the tempered softmax; `log_probs` of a
+    class of probability 0 is the log of the least normal number of the type, and has no gradient.
 
     Soft targets take the expectation of the costs of the labels, as for every objective. The
     Bregman divergence from the soft target itself differs from that by a term without the outputs:
@@ -181,7 +183,8 @@ class BiTempered(Objective):
 
     References
     ----------
-    Amid, Warmuth, Anil, Koren. Robust bi-tempered logistic loss based on Bregman divergences. NeurIPS 2019.
+    Amid, Warmuth, Anil, Koren. Robust bi-tempered logistic loss based on Bregman divergences.
+    NeurIPS 2019.
 
     Examples
     --------
@@ -215,7 +218,7 @@ class BiTempered(Objective):
         return self._spread(log_p) - tempered_log(given, self.t1)
 
     def _spread(self, log_p: Tensor) -> Tensor:
-        """-(1 - sum p^(2 - t1)) / (2 - t1): what all labels share; 0 for t1 = 1."""
+        """-(1 - sum p^(2 - t1)) / (2 - t1): the term common to all labels; 0 for t1 = 1."""
         if self.t1 == 1:
             return torch.zeros_like(log_p[:, 0])
         power = 2 - self.t1
@@ -223,7 +226,7 @@ class BiTempered(Objective):
 
 
 class NoiseAgainstNoise(Objective):
-    """Stochastic label noise (SLN): cross-entropy against onehot(y) + sigma eps, eps ~ N(0, I), drawn each step.
+    """Stochastic label noise (SLN): cross-entropy against onehot(y) + sigma eps, eps ~ N(0, I).
 
         cost_y = -log p_y - sigma sum_k eps_k log p_k
 
@@ -237,8 +240,9 @@ class NoiseAgainstNoise(Objective):
 
     Notes
     -----
-    One eps for each example (or pixel), from torch's default generator, in training mode only; in evaluation
-    mode it is cross-entropy. The loss of a step can be negative; its expectation is cross-entropy.
+    One eps for each example (or pixel), from torch's default generator, in training mode only; in
+    evaluation mode it is cross-entropy. The loss of a step can be negative; its expectation is
+    cross-entropy.
 
     The targets t = onehot(y) + sigma eps do not sum to one, and the gradient in the logits is
     (sum_k t_k) p - t. A cross-entropy that takes targets for a distribution returns p - t, which is
@@ -246,8 +250,8 @@ class NoiseAgainstNoise(Objective):
 
     References
     ----------
-    Chen, Chen, Ye, Zhao, Heng. Noise against noise: stochastic label noise helps combat inherent label noise.
-    ICLR 2021.
+    Chen, Chen, Ye, Zhao, Heng. Noise against noise: stochastic label noise helps combat inherent
+    label noise. ICLR 2021.
 
     Examples
     --------
@@ -283,7 +287,7 @@ class NoiseAgainstNoise(Objective):
 
 
 class Bootstrap(Objective):
-    """Bootstrapping: cross-entropy against beta onehot(y) + (1 - beta) prediction, the prediction held fixed.
+    """Bootstrapping: cross-entropy against beta onehot(y) + (1 - beta) prediction.
 
         cost_y = -beta log p_y - (1 - beta) sum_k z_k log p_k
 
@@ -298,8 +302,8 @@ class Bootstrap(Objective):
 
     References
     ----------
-    Reed, Lee, Anguelov, Szegedy, Erhan, Rabinovich. Training deep neural networks on noisy labels with
-    bootstrapping. ICLR workshop 2015.
+    Reed, Lee, Anguelov, Szegedy, Erhan, Rabinovich. Training deep neural networks on noisy labels
+    with bootstrapping. ICLR workshop 2015.
 
     Examples
     --------

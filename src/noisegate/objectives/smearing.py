@@ -1,4 +1,4 @@
-"""Costs mixed across labels: smoothing, smearing, and the corrections by a known transition matrix."""
+"""Costs mixed across labels: smoothing, smearing, corrections by a transition matrix."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _CHUNK = 2**22
 
 
 def square_matrix(matrix: MatrixLike, n_classes: int, what: str) -> npt.NDArray[np.float64]:
-    """`matrix` as a finite float64 array (K, K), or an InputError that says what it should have been."""
+    """Return `matrix` as a finite float64 array (K, K); raise InputError if it is not one."""
     try:
         content = matrix.detach().cpu().numpy() if isinstance(matrix, Tensor) else matrix
         values = np.array(content, dtype=np.float64)
@@ -55,7 +55,7 @@ def square_matrix(matrix: MatrixLike, n_classes: int, what: str) -> npt.NDArray[
 
 
 def transition_matrix(transition: MatrixLike, n_classes: int) -> Tensor:
-    """T as a float64 tensor (K, K) whose rows sum to one, after a look at whether it is a transition matrix.
+    """Check a transition matrix; return it as a float64 tensor (K, K) whose rows sum to one.
 
     Rows may miss one by up to 1e-4; they are then divided by their sum.
 
@@ -71,7 +71,7 @@ def transition_matrix(transition: MatrixLike, n_classes: int) -> Tensor:
 
 
 def inverse_transition(transition: Tensor, ridge: float = 0.0) -> Tensor:
-    """inv((T + r I) / (1 + r)), refused where it would be mostly noise.
+    """inv((T + r I) / (1 + r)); raise InputError if T is too ill-conditioned.
 
     With a ridge r the matrix inverted is a mixture of T and the identity, which is still a
     transition matrix, so the rows of the inverse still sum to one.
@@ -96,7 +96,7 @@ def inverse_transition(transition: Tensor, ridge: float = 0.0) -> Tensor:
 
 
 def base_objective(base: BaseLike, n_classes: int) -> Objective:
-    """The objective that is corrected: cross-entropy for None, or one given as such or by its `to_dict`."""
+    """Resolve a base objective: None is cross-entropy; a mapping is the result of `to_dict`."""
     if base is None:
         return CrossEntropy(n_classes)
     found = Objective.from_dict(base) if isinstance(base, Mapping) else base
@@ -160,7 +160,7 @@ def _chunks(log_p: Tensor, index: Tensor, logs: Tensor) -> Iterator[Support]:
 
 
 class Channel(nn.Module):
-    """What class-conditional noise does to probabilities: p -> T'p, in log space.
+    """The effect of class-conditional noise on probabilities, p -> T'p, in log space.
 
     Parameters
     ----------
@@ -169,8 +169,9 @@ class Channel(nn.Module):
 
     Notes
     -----
-    If all entries of T are positive the most probable class reaches every label: after one shift no sum
-    underflows, and a matrix product does. Otherwise sums run in log space over the entries that are not zero.
+    If all entries of T are positive the most probable class reaches every label: after one shift no
+    sum underflows, and a matrix product does. Otherwise sums run in log space over the entries that
+    are not zero.
 
     A label whose column of T is zero cannot be observed under T. Should it be observed all the
     same, it tells nothing about the clean class: its log-probability is the constant
@@ -195,7 +196,7 @@ class Channel(nn.Module):
         self._prepare()
 
     def _prepare(self) -> None:
-        """What follows from T: its columns as rows or, where it has zeros, its support both ways."""
+        """Precompute the transpose of T or, if T has zeros, the supports of T and T'."""
         columns = self.transition.T.contiguous()
         self.bounded = bool(columns.min() >= _LEAST_ENTRY)
         derived: dict[str, Tensor | None] = dict.fromkeys(
@@ -229,7 +230,7 @@ class Channel(nn.Module):
         return known.view(flat.shape).movedim(-1, 1)
 
     def label(self, log_p: Tensor, targets: Tensor) -> Tensor:
-        """log (T'p)_y of the given labels: `(B, K, ...)`, `(B, ...)` -> `(B, ...)`, in at most O(B K)."""
+        """log (T'p)_y of given labels: `(B, K, ...)`, `(B, ...)` -> `(B, ...)`, in O(B K)."""
         if self.bounded:
             peak = log_p.detach().amax(1, keepdim=True)
             column = self.columns[targets].to(log_p.dtype).movedim(-1, 1)
@@ -305,7 +306,8 @@ class LabelSmearing(Objective):
 
     References
     ----------
-    Lukasik, Bhojanapalli, Menon, Kumar. Does label smoothing mitigate label noise? ICML 2020, section 3.1.
+    Lukasik, Bhojanapalli, Menon, Kumar. Does label smoothing mitigate label noise? ICML 2020,
+    section 3.1.
 
     Examples
     --------
@@ -345,7 +347,7 @@ class LabelSmearing(Objective):
 
 
 class BackwardCorrection(LabelSmearing):
-    """Backward correction: costs mixed by inv(T), so that their expectation under the noise is the clean cost.
+    """Backward correction: costs mixed by inv(T), whose expectation under the noise is clean.
 
         cost_y = sum_j inv(T)[y, j] l_j(f),        sum_j T[i, j] cost_j = l_i
 
@@ -372,8 +374,8 @@ class BackwardCorrection(LabelSmearing):
 
     References
     ----------
-    Patrini, Rozza, Menon, Nock, Qu. Making deep neural networks robust to label noise: a loss correction
-    approach. CVPR 2017.
+    Patrini, Rozza, Menon, Nock, Qu. Making deep neural networks robust to label noise: a loss
+    correction approach. CVPR 2017.
 
     Examples
     --------
@@ -411,7 +413,7 @@ class BackwardCorrection(LabelSmearing):
 
 
 class ForwardCorrection(Objective):
-    """Forward correction: the probability of the given label is that of the clean classes, passed through T.
+    """Forward correction: cross-entropy of the clean-class probabilities passed through T.
 
         cost_y = -log sum_i T[i, y] p_i
 
@@ -431,10 +433,11 @@ class ForwardCorrection(Objective):
 
     Notes
     -----
-    Everything is computed in log space: T = I is cross-entropy exactly, at any logits. A label y costs O(K).
-    The costs of all labels are one matrix product where all entries of T are positive. Otherwise they take
-    time in proportion to the largest number of entries of a column of T, and hold a few million summands at
-    once: quick for flips between few classes, slow for a large T of many entries and some zeros.
+    Everything is computed in log space: T = I is cross-entropy exactly, at any logits. A label y
+    costs O(K). The costs of all labels are one matrix product where all entries of T are positive.
+    Otherwise they take time in proportion to the largest number of entries of a column of T, and
+    hold a few million summands at once: quick for flips between few classes, slow for a large T of
+    many entries and some zeros.
 
     A label whose column of T is zero can never be observed under T. If it is, it costs the constant
     87.3 (the negative log of the least normal float32) and has no gradient, since T says nothing
@@ -444,8 +447,8 @@ class ForwardCorrection(Objective):
 
     References
     ----------
-    Patrini, Rozza, Menon, Nock, Qu. Making deep neural networks robust to label noise: a loss correction
-    approach. CVPR 2017.
+    Patrini, Rozza, Menon, Nock, Qu. Making deep neural networks robust to label noise: a loss
+    correction approach. CVPR 2017.
 
     Examples
     --------

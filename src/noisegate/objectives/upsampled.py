@@ -18,14 +18,14 @@ Size = tuple[int, int]
 
 
 class Upsampled(NamedTuple):
-    """Outputs `(B, n, h, w)` of an objective that upsamples its logits itself, and the size of the labels."""
+    """Outputs `(B, n, h, w)`, and the size of labels, for an objective that upsamples its logits."""
 
     outputs: Tensor
     size: Size
 
 
 def upsample(x: Tensor, size: Size) -> Tensor:
-    """Bilinear upsampling of `(..., h, w)` to `size`, pixel centres aligned as in torch (align_corners=False).
+    """Bilinear upsampling of `(..., h, w)` to `size`, as torch with align_corners=False.
 
     Its gradient is a product of matrices: torch's own adds in another order each time on a GPU.
 
@@ -66,7 +66,7 @@ def source_rows(rows: range, height: int, full: int) -> range:
 
 
 def _upsampled_rows(x: Tensor, rows: range, source: range, height: int, size: Size) -> Tensor:
-    """`rows` of the upsampled map, `(..., len(rows), W)`, from the rows `source` of the small one."""
+    """The `rows` of the upsampled map `(..., rows, W)`, from rows `source` of the small one."""
     places = torch.arange(rows.start, rows.stop, device=x.device, dtype=torch.float64)
     places = ((places + 0.5) * (height / size[0]) - 0.5).clamp_min(0)
     lower = places.floor().long()
@@ -78,14 +78,14 @@ def _upsampled_rows(x: Tensor, rows: range, source: range, height: int, size: Si
 
 
 def _adjoint(gradient: Tensor, rows: range, source: range, height: int, full: int, width: int) -> Tensor:
-    """The gradient in the rows `source` of the small map, from that in `rows` of the large one `(..., rows, W)`."""
+    """The adjoint of `_upsampled_rows`: from gradients `(..., rows, W)` to those of `source`."""
     down = interpolation(height, full, gradient)[rows.start : rows.stop, source.start : source.stop]
     return down.T @ (gradient @ interpolation(width, gradient.shape[-1], gradient))
 
 
 @dataclass(frozen=True)
 class _Part:
-    """Some samples of some rows of some images: what is held at once."""
+    """Some samples of some rows of some images: the unit of work that is in memory at once."""
 
     images: slice
     rows: range
@@ -121,7 +121,7 @@ def _parts(mean: Tensor, size: Size, n_samples: int) -> Iterator[_Part]:
 def _logits(
     mean: Tensor, scale: Tensor, factors: Tensor, points: PlacePoints, part: _Part, size: Size
 ) -> tuple[Tensor, Tensor]:
-    """Upsampled logits `(b, s, K, rows, W)` and the noise `(b or 1, s, R + K, source, w)` they came from."""
+    """Upsampled logits `(b, s, K, rows, W)` and their noise `(b or 1, s, R + K, source, w)`."""
     images = range(part.images.start, part.images.stop)
     normals = points.block(images, part.samples, part.source, mean.dtype)
     rank = factors.shape[2]
@@ -135,7 +135,7 @@ def _logits(
 
 
 def streamed(top: Tensor, mass: Tensor, values: Tensor, dim: int) -> tuple[Tensor, Tensor]:
-    """One step of a streaming log-sum-exp over `dim`: running maximum `top`, and `mass` relative to it."""
+    """One step of a streaming log-sum-exp over `dim`: maximum `top`, relative sum `mass`."""
     higher = torch.maximum(top, values.amax(dim))
     return higher, mass * (top - higher).exp() + (values - higher.unsqueeze(dim)).exp_().sum(dim)
 
@@ -150,7 +150,7 @@ def pulled_back(log_shares: Tensor, result: Tensor, gradient: Tensor, dim: int) 
 
 
 class _Sums:
-    """The gradient in mean, scale and factors, collected from that in the upsampled logits of part after part."""
+    """Sums up the gradients in mean, scale and factors over the parts."""
 
     def __init__(self, mean: Tensor, scale: Tensor, factors: Tensor) -> None:
         self.all = [torch.zeros_like(mean), torch.zeros_like(scale), torch.zeros_like(factors)]

@@ -1,1 +1,1 @@
-"""Runs: where data, method, network, recipe and device come together."""
+"""Runs: one training of a method on data, with a network, a recipe and a device."""

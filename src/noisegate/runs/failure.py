@@ -1,4 +1,4 @@
-"""Whether a fit has come to nothing, in one sentence."""
+"""Detect a useless fit, and say why in one sentence."""
 
 from __future__ import annotations
 
@@ -7,24 +7,24 @@ import numpy as np
 from noisegate.data.dataset import Dataset
 from noisegate.fitted import Fitted
 
-#: Training rows that are predicted where the method has no held-out probabilities.
+#: Number of training rows to predict if the method has no held-out probabilities.
 LOOKED_AT = {"vectors": 2000, "images": 200}
-#: In fewer epochs than this a loss may rise by chance.
+#: With fewer epochs than this a rising loss may be chance.
 LEAST_EPOCHS = 3
 
 
 def failure(fitted: Fitted, data: Dataset) -> str | None:
-    """Why a classifier is no use; None where nothing speaks against it.
+    """Explain why a classifier is useless; None if it seems to work.
 
-    It has come to nothing where it repeats the given labels no better than always saying the most frequent one (of
-    held-out rows, where the method has their probabilities, else of training rows), or where the loss
-    of the last phase ended above where it began.
+    A fit has failed if it predicts the observed labels no better than the most frequent label does
+    (on held-out rows if the method has their probabilities, else on training rows), or if the loss
+    of the last phase rose from its first epoch to its last.
 
     Parameters
     ----------
     fitted : Fitted
     data : Dataset
-        What it was trained on; its clean labels are not looked at.
+        The training data. Its clean labels are not used.
     """
     return None if data.train.maps else _no_better_than_the_majority(fitted, data) or _risen_loss(fitted)
 

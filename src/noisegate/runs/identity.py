@@ -1,4 +1,4 @@
-"""How a run came about, and what makes two runs the same one."""
+"""The record of a run: its identity (what makes two runs the same), versions and hardware."""
 
 from __future__ import annotations
 
@@ -17,14 +17,25 @@ from noisegate.methods.base import Method
 from noisegate.training import distributed
 from noisegate.training.job import Job
 
-#: How much of an array goes into the hash of a run's data, and how much of it at a time.
+#: Bytes of an array that are hashed at most, and per block.
 HASHED_BYTES, BLOCK_BYTES = 2**30, 2**26
 
 
 def describe_run(
     method: Method, job: Job, data: Dataset, sample_weight: npt.ArrayLike | None = None
 ) -> dict[str, Any]:
-    """How a run came about; `identity` is what makes two runs the same one."""
+    """Describe a run as plain data: `identity`, `versions` and `hardware`.
+
+    Two runs with the same `identity` give the same result: a folder of one is resumed by the other.
+
+    Parameters
+    ----------
+    method : Method
+    job : Job
+    data : Dataset
+    sample_weight : array (N,), default=None
+        Weights of the training rows. None: all weights are 1.
+    """
     network = job.network_name
     name = network if isinstance(network, str) else getattr(network, "__qualname__", type(network).__name__)
     identity = {
@@ -57,19 +68,20 @@ def describe_run(
 
 
 def hardware_name(device: torch.device) -> str:
-    """What a device is called: the GPU's name, or the kind of processor."""
+    """Name of the GPU, or architecture of the CPU."""
     return torch.cuda.get_device_name(device) if device.type == "cuda" else platform.machine()
 
 
 def fingerprint(split: Split) -> str:
-    """A hash of the observed labels and of the inputs, as far as `input_hash` goes."""
+    """Hash the observed labels and inputs of a split; large inputs in part (`input_hash`)."""
     return hashed(split.y, repr((len(split), split.input_shape)), input_hash(split.x))
 
 
 def input_hash(x: Inputs) -> str:
-    """A hash of an array's type and numbers: all of them, or rows spread over it that make a gigabyte.
+    """Hash the dtype and the numbers of an array; of more than 1 GiB only evenly spaced rows.
 
-    Of inputs that are read when needed it is what they say of themselves; nothing, if they say nothing.
+    Inputs that are read on demand are identified by their method `fingerprint`, or by an empty
+    string if they have none.
     """
     if not isinstance(x, np.ndarray):
         return x.fingerprint() if hasattr(x, "fingerprint") else ""
@@ -80,7 +92,7 @@ def input_hash(x: Inputs) -> str:
 
 
 def hashed(*parts: np.ndarray | str) -> str:
-    """A short hash of arrays and texts."""
+    """Hash arrays and strings to 16 hexadecimal digits."""
     digest = hashlib.sha256()
     for part in parts:
         digest.update(part.encode() if isinstance(part, str) else np.ascontiguousarray(part).data)

@@ -1,4 +1,4 @@
-"""Keep the memory that a step on a CPU frees and asks for again."""
+"""Keep the memory that CPU training steps free and allocate again."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
-# Of glibc's <malloc.h>.
+# Constants from glibc's <malloc.h>.
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
 NEVER = -1
-#: The most that glibc allows, and the twice of it from which on it then gives memory back.
+#: The largest mmap threshold that glibc allows. It sets the trim threshold to twice the mmap
+#: threshold.
 LARGEST = 32 * 2**20
 SETTINGS = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "MALLOC_MMAP_MAX_", "GLIBC_TUNABLES")
 
@@ -22,17 +23,17 @@ _lock, _inside = threading.Lock(), 0
 
 @contextlib.contextmanager
 def memory_kept() -> Iterator[None]:
-    """Inside, glibc's `malloc` gives no memory back to the system; afterwards it gives back all that is free.
+    """Inside, glibc's `malloc` returns no memory to the system; on exit it returns all free memory.
 
-    A step frees its activations and asks for them again. By default memory goes back to the system in between, and
-    every page of it is fetched, and zeroed, anew: up to a quarter of the time of a LeNet-5's step, in some runs and
-    not in others. Blocks over 32 MiB still go back.
+    A step frees its activations and allocates them again. By default the memory goes back to the
+    system in between, which must map and zero every page anew: up to a quarter of the time of a
+    LeNet-5's step, in some runs and not in others. Blocks over 32 MiB are still returned.
 
-    The command line and its workers do so. `ng.train` does not by itself, because it concerns the whole process:
-    inside, it holds as much memory as it had at its peak. Afterwards the thresholds
-    are those that glibc comes to by itself once large blocks have been freed. Where the environment sets malloc's
-    thresholds (`MALLOC_TRIM_THRESHOLD_`, `GLIBC_TUNABLES`, ...), and on systems without glibc, nothing happens. It
-    may be nested, and used by several threads.
+    The command line and its workers use this. `ng.train` does not, because it affects the whole
+    process: inside, the process keeps as much memory as it used at its peak. On exit the thresholds
+    are set to the values that glibc itself reaches once large blocks have been freed. If the
+    environment sets malloc's thresholds (`MALLOC_TRIM_THRESHOLD_`, `GLIBC_TUNABLES`, ...), and on
+    systems without glibc, nothing happens. Calls may be nested, also in several threads.
 
     Examples
     --------
@@ -63,7 +64,7 @@ def memory_kept() -> Iterator[None]:
 
 @functools.cache
 def _libc() -> Any:
-    """The C library, if it is one whose malloc can be told."""
+    """The C library, or None if it has no `mallopt` and `malloc_trim` (any but glibc)."""
     try:
         libc = ctypes.CDLL(None)
         return libc if hasattr(libc, "mallopt") and hasattr(libc, "malloc_trim") else None

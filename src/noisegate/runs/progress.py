@@ -1,4 +1,4 @@
-"""A progress bar where a person is watching; where nobody is, a line now and then in long runs."""
+"""Progress on standard error: a bar on a terminal, otherwise a line every ten seconds."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 
 from noisegate.training.trainer import Epoch
 
-#: How often a line is printed where there is no terminal.
+#: Seconds between two lines if standard error is not a terminal.
 EVERY_SECONDS = 10.0
 _SHOWN = {
     "loss": "loss",
@@ -21,15 +21,15 @@ _SHOWN = {
 
 @contextlib.contextmanager
 def progress_bar(label: str, enabled: bool | None = None) -> Iterator[Callable[[Epoch], None]]:
-    """Yield a function to call with every epoch: it shows how far a run is, on standard error.
+    """Yield a function that shows the progress of a run; call it with every `Epoch`.
 
     Parameters
     ----------
     label : str
-        What is trained.
-    enabled : bool, optional
-        Draw a bar or nothing. None: a bar if standard error is a terminal, else a line every ten seconds, so that
-        a log tells a long run from one that hangs.
+        Name of the run.
+    enabled : bool, default=None
+        True: a progress bar. False: nothing. None: a bar if standard error is a terminal, else a
+        line every ten seconds, so that a log tells a long run from one that hangs.
     """
     if enabled is None and not sys.stderr.isatty():
         yield _lines(label)

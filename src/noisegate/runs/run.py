@@ -1,4 +1,4 @@
-"""One run: what was asked for, checked and put together; then an epoch at a time."""
+"""`Run`: checks and loads everything that `train` was given, then trains an epoch at a time."""
 
 from __future__ import annotations
 
@@ -29,28 +29,31 @@ from noisegate.training.precision import precision
 from noisegate.training.recipe import Recipe, auto_recipe
 from noisegate.training.trainer import Epoch, Trainer
 
+#: Share of the training rows to hold out if validation rows are needed and the data has none.
 HELD_OUT = 0.1
-#: What "auto" stands for where there is a label for every pixel: a temperature among those that were
-#: best from scratch (0.2 to 1, study temperature-camvid; with a warm start the paper's is 0.05), and
-#: as many samples as a CPU can take.
+#: Settings of het-tau, which "auto" chooses for data with a label for every pixel: a temperature among
+#: the best when training from scratch (0.2 to 1, study temperature-camvid; the paper's 0.05 needs a
+#: warm start), and a number of samples that a CPU can afford.
 MAP_METHOD: dict[str, Any] = {"temperature": 0.5, "n_samples": 32, "n_samples_eval": 128}
 
 
 class Run:
     """One run of `train`, an epoch at a time: iterate over it inside `with`, then read `fitted`.
 
-    The parameters are those of `train`. Everything is checked and loaded when it is made; nothing is trained
-    before the first epoch is asked for, so that several runs can be made first and advanced in turns.
+    The parameters are those of `train`. The constructor checks and loads everything; training
+    starts when the first epoch is asked for. So several runs can be made first and then advanced in
+    turns.
 
     Attributes
     ----------
     method : Method
+        The resolved method.
     data : Dataset
-        With the noisy validation rows that were held out, if they were.
+        The data, split into training and validation rows if validation rows had to be held out.
     record : dict
-        How the run came about: `identity`, `versions`, `hardware`.
+        The identity, versions and hardware of the run: see `noisegate.runs.identity.describe_run`.
     seconds : float
-        What it has taken so far; of runs side by side each one's share of the time.
+        Time spent on this run so far; of runs side by side each has its share.
     """
 
     def __init__(
@@ -76,7 +79,8 @@ class Run:
                 )
             data = from_arrays(*data)
         with TURN:
-            # Torch notes the number of threads for each thread that first asks: not while another run has set it.
+            # Torch fixes a thread's default number of threads when the thread first asks. Ask now,
+            # in our turn, not while another run has set the number to 1.
             torch.get_num_threads()
         if data.train.maps and method == "auto":
             method = methods.get("het-tau", **MAP_METHOD)
@@ -113,7 +117,7 @@ class Run:
             evaluate_every=evaluate_every,
             execution=execution,
         )
-        # Last, so that whatever is wrong is said before the folder is locked.
+        # Last, so that errors in the settings are raised before the folder is locked.
         self._folder = self._trainer.folder = self._open(folder, job)
         self.seconds = 0.0
         self._fitted: Fitted | None = None
@@ -122,7 +126,7 @@ class Run:
         if folder is None:
             return None
         identity = self.record["identity"] | {"layers": job.layers()}
-        # Of several processes one holds the lock and writes.
+        # Of several processes only the first holds the lock and writes.
         return distributed.on_first(lambda: RunFolder(folder, identity))
 
     def __enter__(self) -> Run:
@@ -142,14 +146,14 @@ class Run:
         self.seconds += seconds
 
     def run_chunks(self) -> Iterator[Epoch | Pending | None]:
-        """The run in chunks of work, for those who advance several (`noisegate.runs.side_by_side`).
+        """Train in chunks of work, for a caller that interleaves runs (`side_by_side`).
 
-        Whoever advances it adds the time to `seconds`.
+        The caller must add the time of each chunk to `seconds`.
 
         Yields
         ------
-        The numbers of an epoch; None, where a GPU was given some work and there is more to do; or what the run
-        waits for: it should not be asked for more before that is ready.
+        An `Epoch`, after each epoch; None, after work was queued on a GPU and more is to come; or a
+        `Pending`, which must be ready before the next chunk is asked for.
         """
         yield from self._trainer.run_chunks()
         fitted, stream = self._trainer.fitted, self._trainer.stream
@@ -166,18 +170,20 @@ class Run:
         fitted.metrics = distributed.from_first(reading.read()) | {"seconds": self.seconds}
         fitted.classes = self.data.label_values
         fitted.record, fitted.reader = self.record, self.data.reader
-        if self._kept is not None and "row" in fitted.extras:  # counted as the caller counts
+        if self._kept is not None and "row" in fitted.extras:
+            # The method counted the rows that were left for training: number them as the caller
+            # does.
             fitted.extras["row"] = torch.from_numpy(self._kept)[fitted.extras["row"]]
         self._fitted = fitted
 
     @property
     def device(self) -> torch.device:
-        """Where it trains."""
+        """The device that the run trains on."""
         return self._trainer.job.device
 
     @property
     def fitted(self) -> Fitted:
-        """The classifier, once the iteration is over."""
+        """The trained classifier. Raises InputError before the run is finished."""
         if self._fitted is None:
             raise InputError("the run has not finished: iterate over it to the end first")
         return self._fitted
@@ -186,20 +192,30 @@ class Run:
 def resolve_recipe(
     recipe: Recipe | Mapping[str, Any] | None, n_rows: int, input_shape: tuple[int, ...], maps: bool = False
 ) -> Recipe:
-    """The recipe itself, or the one for data of this size with some fields changed."""
+    """Return `recipe` if it is a `Recipe`; else the automatic recipe with the given fields changed.
+
+    Parameters
+    ----------
+    recipe : Recipe, mapping or None
+    n_rows : int
+        Number of training rows.
+    input_shape : tuple of int
+    maps : bool, default=False
+        Whether there is a label for every pixel.
+    """
     if isinstance(recipe, Recipe):
         return recipe
     if recipe is not None and not isinstance(recipe, Mapping):
         raise InputError(f"recipe must be a Recipe, a mapping of some of its fields, or None, got {recipe!r}")
     automatic = auto_recipe(n_rows, input_shape, maps)
-    # Processes take equal parts of a batch.
+    # Processes take equal parts of a batch: round the automatic batch size down to a multiple.
     size = distributed.world().size
     even = max(size, automatic.batch_size // size * size)
     return automatic.replace(**({"batch_size": even} | dict(recipe or {})))
 
 
 def check_labels(data: Dataset) -> None:
-    """Refuse what nothing can be learnt from: no rows, one class, labels outside the classes, two shapes."""
+    """Raise InputError for empty splits, a single class, labels out of range or unequal shapes."""
     for name, split in (("training", data.train), ("validation", data.validation), ("test", data.test)):
         if split is None:
             continue

@@ -1,4 +1,4 @@
-"""Several runs on one device, in one thread: while one waits, the others work."""
+"""Interleave several runs on one device in one thread: while one waits, the others work."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from noisegate.errors import InputError
 from noisegate.runs.run import Run
 from noisegate.training.trainer import Epoch
 
-#: Seconds between two looks at GPUs that have work, when no run can go on.
+#: Seconds between two polls when every run waits for the GPU.
 POLL = 5e-5
 
 
@@ -33,24 +33,25 @@ def side_by_side(
 ) -> Iterator[tuple[int, Run | None, Epoch | Exception | None]]:
     """Advance up to `width` runs at a time; whenever one ends, the next one starts.
 
-    On a GPU each run has a stream, CUDA graphs and a random state of its own, and is given a few replays at a time;
-    nobody waits for the numbers of another. Small networks leave most of a GPU idle: side by side they fill it. On
-    a CPU the runs take turns epoch by epoch. Either way each result is that of the run alone, on a GPU bit for bit
-    in fp32 with torch's deterministic algorithms.
+    On a GPU each run has its own stream, CUDA graphs and random state, and replays a few steps at a
+    time; no run waits for the numbers of another. Small networks leave most of a GPU idle: side by
+    side they fill it. On a CPU the runs take turns epoch by epoch. Either way each run gives the
+    result that it gives alone; on a GPU bit for bit in fp32 with torch's deterministic algorithms.
 
     Parameters
     ----------
     runs : iterable of functions () -> Run
-        Called when there is a free place; the run is closed when it has ended.
+        Each is called when there is room for another run. Runs are closed when they end.
     width : int
-        How many at a time; see `how_many_fit`.
+        Maximum number of runs at a time; see `how_many_fit`.
 
     Yields
     ------
-    number, run, what : int, Run, and
-        An `Epoch`, after each; None, when the run has finished and `run.fitted` is there; or the exception that
-        ended it (divergence, for one), which disturbs nobody else. `number` is the run's place in `runs`; `run` is
-        None where making it failed. An exception that is no `Exception` (Ctrl-C) ends everything.
+    number, run, what : int, Run, and one of
+        an `Epoch`, after each epoch; None, when the run has finished and `run.fitted` can be read;
+        or the exception that ended the run, e.g. `DivergedError`, while the other runs go on.
+        `number` is the position in `runs`. `run` is None if its construction failed.
+        KeyboardInterrupt and other exceptions that are not an `Exception` end all runs.
 
     Examples
     --------
@@ -82,7 +83,7 @@ def side_by_side(
 def _next_seat(
     waiting: Iterator[tuple[int, Callable[[], Run]]],
 ) -> _Seat | tuple[int, None, Exception] | None:
-    """The next run, made; or what went wrong; or None if there is none left."""
+    """Make the next run; return its error if that fails, and None if no run is left."""
     for number, make in waiting:
         try:
             run = make()
@@ -93,7 +94,7 @@ def _next_seat(
 
 
 def _turn(seats: list[_Seat]) -> Iterator[tuple[int, Run, Epoch | Exception | None]]:
-    """Let every run that can do so go on by one piece; runs that have ended leave `seats`."""
+    """Advance every run that is not waiting by one chunk; remove finished runs from `seats`."""
     moved = False
     for seat in list(seats):
         if seat.waiting is not None and not seat.waiting.ready:
@@ -106,7 +107,8 @@ def _turn(seats: list[_Seat]) -> Iterator[tuple[int, Run, Epoch | Exception | No
         except StopIteration:
             ended = True
         except Exception as error:
-            # What the frames of a failed run hold, it keeps as long as somebody looks at the error.
+            # The traceback refers to the frames of the run: without this its GPU memory would live
+            # as long as the error.
             traceback.clear_frames(error.__traceback__)
             ended, said = True, error  # type: ignore[assignment]
         _share(seats, started)
@@ -136,18 +138,20 @@ def _share(seats: list[_Seat], started: float) -> None:
 
 
 def how_many_fit(make: Callable[[], Run], most: int = 64, keep_free: float = 0.1) -> int:
-    """How many runs like this one fit in the memory of its GPU side by side; 1 on a CPU.
+    """Estimate how many such runs fit side by side in the memory of the GPU; 1 on a CPU.
 
-    It makes the run, lets it capture its step and train a few, measures what that took, and drops it.
+    Makes a run, lets it capture its step and train a few, measures the memory, and discards the
+    run.
 
     Parameters
     ----------
     make : function () -> Run
-        Without a folder, or with one that nothing else uses.
-    most : int
-        The largest answer. More than 32 runs share streams, so that some wait for others.
-    keep_free : float
-        Share of the memory that stays free, for what comes later in a run: evaluation, further phases.
+        The run must have no folder, or one that no other run uses.
+    most : int, default=64
+        Upper limit of the answer. Torch has 32 streams: more runs share them and wait for each
+        other.
+    keep_free : float, default=0.1
+        Share of the memory to keep free for later parts of a run: evaluation and further phases.
     """
     torch.cuda.empty_cache()
     before = [torch.cuda.memory_reserved(index) for index in range(torch.cuda.device_count())]

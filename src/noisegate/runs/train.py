@@ -1,4 +1,4 @@
-"""`train`: from a dataset and a method's name to a fitted classifier."""
+"""`train`: train a classifier on noisy labels."""
 
 from __future__ import annotations
 
@@ -46,45 +46,57 @@ def train(
     Parameters
     ----------
     data : Dataset, or (x, y)
-        Clean labels in it are used for the metrics in the history and for nothing else.
-    method : str, Method, or objective
-        A name (`noisegate list methods`), a method, or an objective for plain training on it.
-    network : str or function (input_shape, n_outputs) -> nn.Module
-        "auto" chooses by the shape of the inputs.
-    recipe : Recipe, or mapping
-        None is a recipe for the size of the data; a mapping changes some of that recipe's fields.
-    seed : int
-        Decides initial weights, batches, augmentation and the noisy validation rows.
-    device : "auto", "cpu", "cuda", ...
-    sample_weight : array (N,), optional
-    folder : path, optional
-        Checkpoints go there; the same call after a kill goes on where it stopped, with the same result.
-    evaluate_every : int
-        Epochs between looks at clean labels, 0 for only at the end. If it is more than 1, the validation rows are
-        looked at then too, and after every epoch only where the recipe decides by them (patience, keep="best").
-    evidence : sequence of {"test", "train", "validation"}
-        Which clean labels those looks take in; at the end it is all that are known.
-    execution : {"auto", "eager", "captured", "compiled"}
-        How the steps are run; it makes no other run of it. "auto": on a GPU each step is one captured CUDA graph,
-        in long bf16 or tf32 runs of deep networks compiled first; on a CPU, and where a step cannot be captured,
-        eagerly.
-        Eager and captured steps give the same weights bit for bit in fp32 with torch's deterministic algorithms.
-    progress : bool, optional
-        A progress bar; by default if standard error is a terminal.
-    on_epoch : function, optional
-        Called with every `Epoch`.
+        Inputs and observed labels. Clean labels, if it has any, are used only for the metrics.
+    method : str, Method, Objective or Objective class, default="auto"
+        Name of a method (`noisegate list methods`), a method, or an objective to minimise by plain
+        training.
+    network : str or function (input_shape, n_outputs) -> nn.Module, default="auto"
+        Name of a network (`noisegate list networks`) or a factory. "auto" chooses by the shape of
+        the inputs.
+    recipe : Recipe or mapping, default=None
+        How to train. None: a recipe that suits the size of the data. A mapping changes fields of
+        that recipe, e.g. {"epochs": 5}.
+    seed : int, default=0
+        Random seed of the initial weights, batches, augmentation and noisy validation rows.
+    device : str or torch.device, default="auto"
+        "cpu", "cuda", "cuda:1", ... "auto": a GPU if there is one.
+    sample_weight : array (N,), default=None
+        Non-negative weight of each training row; rows of weight 0 are ignored. None: all weights
+        are 1.
+    folder : path, default=None
+        Folder for checkpoints. If the process is killed, the same call resumes the run, with the
+        same result. None: no checkpoints.
+    evaluate_every : int, default=1
+        Epochs between two evaluations on clean labels; 0: only at the end. If it is more than 1,
+        the validation rows are evaluated at the same epochs, unless the recipe needs them after
+        every epoch (patience, keep="best").
+    evidence : sequence of {"test", "train", "validation"}, default=("test", "train")
+        Parts of the data whose clean labels are evaluated during training. At the end all parts
+        with clean labels are.
+    execution : {"auto", "eager", "captured", "compiled"}, default="auto"
+        How steps are executed. Not part of the run's identity: a run may resume with another
+        setting. "captured": each step is one CUDA graph. "compiled": networks go through
+        `torch.compile` first. "auto": on a GPU captured, and compiled in long bf16 or tf32 runs of
+        deep networks; on a CPU, and if a step cannot be captured, eager. Eager and captured steps
+        give the same weights bit for bit in fp32 with torch's deterministic algorithms.
+    progress : bool, default=None
+        Whether to show a progress bar. None: a bar if standard error is a terminal, else a line
+        every ten seconds.
+    on_epoch : function (Epoch) -> None, default=None
+        Called after every epoch.
 
     Returns
     -------
     Fitted
-        With `metrics`, `history` and `record`. A fit that has come to nothing (`noisegate.runs.failure`) is
-        announced as a warning of the logger "noisegate".
+        The classifier, with its `metrics`, `history` and `record`. If it seems useless
+        (`noisegate.runs.failure`), the logger "noisegate" warns.
 
     Notes
     -----
-    Started by torchrun, or where torch.distributed is initialised with several processes, the run is spread over
-    all of them, which must all make this call: `noisegate.training.distributed`. Each returns the same classifier;
-    only the first one writes to `folder` and shows progress, `on_epoch` is called in all.
+    If torchrun started the process, or torch.distributed is initialised with several processes, the
+    run is spread over all of them, and all must make this call: see
+    `noisegate.training.distributed`. All return the same classifier and call `on_epoch`; only the
+    first writes to `folder` and shows progress.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Random scales, crops and flips of a batch, of images and masks alike; on its device, with fixed shapes."""
+"""Random scaling, cropping and flipping of images and masks, on their device, with fixed shapes."""
 
 from __future__ import annotations
 
@@ -8,26 +8,27 @@ from torch.nn import functional as F
 
 from noisegate.noise.base import VOID
 
-#: What lies beyond the edge of a scaled image: grey.
+#: Grey, the value of pixels beyond the edge of a scaled image.
 BEYOND = 127 / 255
 
 
 def random_crop(images: Tensor, padding: int, size: tuple[int, int]) -> Tensor:
-    """Pad `(B, C, H, W)` by zeros and cut a random window of `size` out of each image."""
+    """Pad images `(B, C, H, W)` with zeros and cut a random window of `size` out of each."""
     return cut(images, padding, *windows(images, padding, size))
 
 
 def windows(images: Tensor, padding: int, size: tuple[int, int]) -> tuple[Tensor, Tensor]:
-    """Rows and columns of a random window of each image, `(B, h)` and `(B, w)`, counted from the padding."""
+    """Draw windows: pixel rows `(B, h)` and columns `(B, w)` of the padded images."""
     b, _, h, w = images.shape
     rows = _windows(b, h + 2 * padding, size[0], images.device)
     return rows, _windows(b, w + 2 * padding, size[1], images.device)
 
 
 def cut(images: Tensor, padding: int, rows: Tensor, columns: Tensor, fill: float = 0) -> Tensor:
-    """The windows of `(B, C, H, W)` padded by `fill`.
+    """Cut windows out of images `(B, C, H, W)` padded with `fill` (default 0).
 
-    One gather with an index per row and one per column: no loop over images and no shape that depends on data.
+    Two gathers, one by rows and one by columns, need neither a loop over images nor a shape that
+    depends on data.
     """
     b, c = images.shape[:2]
     padded = F.pad(images, [padding] * 4, value=fill)
@@ -46,12 +47,12 @@ def random_flip(images: Tensor) -> Tensor:
 
 
 def mirrored(images: Tensor) -> Tensor:
-    """Which images to mirror, `(B, 1, 1, 1)`."""
+    """Draw which images to mirror, `(B, 1, 1, 1)`, with probability one half."""
     return torch.rand(images.shape[0], 1, 1, 1, device=images.device) < 0.5
 
 
 def flip(images: Tensor, which: Tensor) -> Tensor:
-    """Mirror some of `(B, C, H, W)` left to right."""
+    """Mirror the images `(B, C, H, W)` for which `which` is true, left to right."""
     return torch.where(which, images.flip(3), images)
 
 
@@ -63,12 +64,17 @@ def random_scale_and_crop(
     Parameters
     ----------
     images : tensor (B, C, H, W)
-        Bytes come out as numbers in [0, 1]; between pixels they are interpolated, beyond the edge they are grey.
+        uint8 pixels are returned as numbers in [0, 1]. Values between pixels are interpolated,
+        those beyond the edge are grey.
     masks : integer tensor (B, H, W)
-        The nearest label; beyond the edge `VOID`.
+        Each pixel gets the nearest label, and `VOID` beyond the edge.
+    scales : tuple of float
+        Factors to draw from.
+    size : (int, int)
+        Height and width of the window.
     """
     device = images.device
-    # Not torch.tensor(scales): a copy from the host cannot be captured.
+    # torch.tensor(scales) would copy from the host, which a CUDA graph cannot capture.
     known = torch.stack([torch.full((), each, device=device) for each in scales])
     scale = known[torch.randint(0, len(scales), (len(images), 1), device=device)]
     moved = torch.rand(len(images), 2, device=device)
@@ -76,7 +82,8 @@ def random_scale_and_crop(
     labels = masks.unsqueeze(1)
     inside = torch.ones((), dtype=torch.bool, device=device)
     for axis, (length, wanted) in enumerate(zip(images.shape[2:], size, strict=True)):
-        # The window lies anywhere in a larger image, a smaller image anywhere in the window.
+        # A window lies anywhere within a larger image; a smaller image lies anywhere within the
+        # window.
         start = (moved[:, axis : axis + 1] * (scale * length - wanted)).round()
         places = (torch.arange(wanted, device=device) + start + 0.5) / scale - 0.5
         within = (places > -0.5) & (places < length - 0.5)
@@ -93,12 +100,12 @@ def random_scale_and_crop(
 
 
 def _along(values: Tensor, axis: int) -> Tensor:
-    """`(B, n)` as `(B, 1, n, 1)` for rows or `(B, 1, 1, n)` for columns."""
+    """Reshape `(B, n)` to `(B, 1, n, 1)` (axis 0: rows) or `(B, 1, 1, n)` (axis 1: columns)."""
     return values[:, None, :, None] if axis == 0 else values[:, None, None, :]
 
 
 def _gathered(images: Tensor, index: Tensor, axis: int) -> Tensor:
-    """The rows or columns `index` (B, n) of each of `(B, C, H, W)`."""
+    """Gather the rows (axis 0) or columns (axis 1) `index` (B, n) of images `(B, C, H, W)`."""
     shape = list(images.shape)
     shape[2 + axis] = index.shape[1]
     return images.gather(2 + axis, _along(index, axis).expand(shape))

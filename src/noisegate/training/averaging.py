@@ -9,26 +9,28 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
 
-#: Tensors of the average beside those they follow, by type and by whether they are averaged.
+#: Tensors of the average and of the module, grouped by dtype and by whether they are averaged or
+#: copied.
 Pairs = dict[tuple[torch.dtype, bool], tuple[list[Tensor], list[Tensor]]]
 
 
 class MovingAverage:
     """An exponential moving average: a = decay a + (1 - decay) w after every update; capture-safe.
 
-    Weights and the statistics of normalisation are averaged; whatever else a module keeps, a
-    method's state for instance, is copied.
+    Parameters and the running statistics of normalisation layers are averaged. All other buffers,
+    e.g. the state of a method, are copied.
 
     Parameters
     ----------
     module : nn.Module
+        The module whose weights are averaged.
     decay : float
         In (0, 1).
 
     Attributes
     ----------
     values : dict of str to tensor
-        By the names of the module's `state_dict`.
+        The averages, under the names of the module's `state_dict`.
     """
 
     def __init__(self, module: nn.Module, decay: float) -> None:
@@ -38,7 +40,7 @@ class MovingAverage:
 
     @torch.no_grad()
     def follow(self) -> None:
-        """Take in the weights after an update."""
+        """Update the average from the module's current weights."""
         for (_, averaged), (followers, followed) in self._paired().items():
             if averaged:
                 torch._foreach_lerp_(followers, followed, 1.0 - self.decay)
@@ -46,7 +48,7 @@ class MovingAverage:
                 torch._foreach_copy_(followers, followed)
 
     def _paired(self) -> Pairs:
-        """Those of one type and treatment together, so that a few large kernels do the work."""
+        """Group tensors by dtype and treatment, so that a few multi-tensor kernels do the work."""
         if self._pairs is None:
             weights = averaged_names(self.module)
             self._pairs = {}
@@ -58,17 +60,17 @@ class MovingAverage:
         return self._pairs
 
     def refresh(self) -> None:
-        """Look up the module's tensors again: somebody may have put others in their place."""
+        """Look up the module's tensors again, in case some were replaced."""
         self._pairs = None
 
     def load(self, values: Mapping[str, Tensor]) -> None:
-        """Go on from stored values."""
+        """Continue from stored values."""
         self.values = laid_out_as(self.module, values)
         self.refresh()
 
     @contextlib.contextmanager
     def shown(self) -> Iterator[None]:
-        """Inside, the module has the averaged weights; afterwards its own again."""
+        """Inside, the module holds the averaged weights; on exit it gets its own back."""
         pairs = self._paired().values()
         trained = [[value.clone() for value in followed] for _, followed in pairs]
         self._show([followers for followers, _ in pairs])
@@ -98,6 +100,6 @@ def copied_state(module: nn.Module) -> dict[str, Tensor]:
 
 
 def laid_out_as(module: nn.Module, values: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Copies of stored values on the module's device, in the memory layout of its own tensors."""
+    """Copy stored values to the module's device, in the memory layout of the module's tensors."""
     own = module.state_dict()
     return {name: torch.empty_like(own[name]).copy_(value) for name, value in values.items()}

@@ -1,4 +1,4 @@
-"""Checkpoints: the folder of a run, and the writing of what is stored there."""
+"""Checkpoints: the folder of a run, and a writer that does not hold up training."""
 
 from __future__ import annotations
 
@@ -21,10 +21,23 @@ log = logging.getLogger("noisegate")
 
 
 class RunFolder:
-    """The folder of one run: what it is, its finished phases, the state of the current one.
+    """The folder of one run: its identity, the finished phases, the state of the current phase.
 
-    `run.json` describes the run; a folder that describes another run is refused. `phase-N.safetensors` is the
-    final state of a finished phase, `current.safetensors` the state of the one under way.
+    `run.json` holds the identity of the run; the folder of another run is refused.
+    `phase-N.safetensors` is the final state of a finished phase, `current.safetensors` the latest
+    state of the unfinished one. The folder is locked until `close`.
+
+    Parameters
+    ----------
+    folder : path
+        Created if missing.
+    description : dict
+        Identity of the run, as plain data.
+
+    Raises
+    ------
+    OtherRunError
+        If the folder belongs to another run.
     """
 
     def __init__(self, folder: Path | str, description: dict[str, Any]) -> None:
@@ -49,7 +62,8 @@ class RunFolder:
             raise OtherRunError(
                 f"{path} cannot be read ({error}); choose another folder, or remove this one"
             ) from None
-        # Versions change no result, or the changelog says so: a run goes on with a newer one.
+        # A run may be resumed by a newer version: new versions keep results, or the changelog says
+        # so.
         compared = description.keys() - {"noisegate"}
         differs = [key for key in description if key in compared and stored.get(key) != description[key]]
         if differs:
@@ -59,43 +73,43 @@ class RunFolder:
             )
 
     def close(self) -> None:
-        """Let other processes use the folder."""
+        """Unlock the folder for other processes."""
         self._lock.__exit__(None, None, None)
 
     def _phase_path(self, phase: int) -> Path:
         return self.folder / f"phase-{phase}.safetensors"
 
     def finished_phase(self, phase: int) -> Tree | None:
-        """The final state of a phase, or None if it has not finished, or the file is damaged."""
+        """The final state of a phase; None if it has not finished or the file is damaged."""
         return _readable(self._phase_path(phase))
 
     def finish_phase(self, phase: int, state: Tree) -> None:
-        """Store the final state of a phase; the running state is not needed any more."""
+        """Store the final state of a phase, and delete its intermediate state."""
         save_tree(self._phase_path(phase), state)
         (self.folder / "current.safetensors").unlink(missing_ok=True)
 
     def current(self, phase: int) -> Tree | None:
-        """The running state of a phase, if it is the one that was under way and can be read."""
+        """The intermediate state of a phase; None if there is none that can be read."""
         state = _readable(self.folder / "current.safetensors")
         return state if state is not None and state["phase"] == phase else None
 
     def save_current(self, phase: int, state: Tree) -> None:
-        """Store the running state of a phase."""
+        """Store the intermediate state of a phase."""
         save_tree(self.folder / "current.safetensors", {"phase": phase, **state})
 
     @property
     def divergence(self) -> dict[str, int] | None:
-        """Where the run diverged, if it did."""
+        """Phase, epoch and step at which the run diverged; None if it did not."""
         path = self.folder / "diverged.json"
         return read_json(path) if path.exists() else None
 
     def record_divergence(self, **where: int) -> None:
-        """Remember that the run diverged, so that nobody takes it for a result or repeats it."""
+        """Record where the run diverged, so that it is neither used as a result nor repeated."""
         write_json(self.folder / "diverged.json", where)
 
 
 def _readable(path: Path) -> Tree | None:
-    """What a file holds; None if it is not there, or damaged: then it is trained once more."""
+    """Load a file; None if it is missing, or damaged (that part is then trained again)."""
     try:
         return load_tree(path) if path.exists() else None
     except DamagedFileError as error:
@@ -104,11 +118,12 @@ def _readable(path: Path) -> Tree | None:
 
 
 class CheckpointWriter:
-    """Writes the states of a run one after the other; the states of a GPU from a thread of its own.
+    """Writes the checkpoints of a run in order; those from a GPU in a background thread.
 
     Parameters
     ----------
     device : torch.device
+        Where the run is trained.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -117,7 +132,11 @@ class CheckpointWriter:
         self._writing: Future[None] | None = None
 
     def write(self, state: Tree, store: Callable[[Tree], None]) -> None:
-        """Store a state; on a GPU once the copies have arrived in pinned memory, while training goes on."""
+        """Store a state by `store(state)`.
+
+        On a GPU this returns at once: a thread waits until the state has been copied to pinned
+        memory, then stores it, while training goes on.
+        """
         if self._device.type != "cuda":
             store(state)
             return
@@ -132,13 +151,13 @@ class CheckpointWriter:
         self._writing = self._thread.submit(later)
 
     def wait(self) -> None:
-        """Return when everything is written; an error of the writing is raised here."""
+        """Wait until everything is written; raise the error of a failed write here."""
         if self._writing is not None:
             writing, self._writing = self._writing, None
             writing.result()
 
     def close(self) -> None:
-        """Wait for what is being written, and end the thread."""
+        """Wait until everything is written, and end the thread."""
         try:
             self.wait()
         finally:
@@ -148,7 +167,7 @@ class CheckpointWriter:
 
 
 def on_host(tree: Any) -> Any:
-    """A copy of a tree whose GPU tensors are on their way to pinned memory: valid once the stream got there."""
+    """Copy a tree to the host; copies from a GPU are valid once the stream has made them."""
     if isinstance(tree, Tensor):
         if not tree.is_cuda:
             return tree.detach().clone()

@@ -1,7 +1,7 @@
 """Steps and evaluations as CUDA graphs.
 
-At the sizes of the papers a step is a hundred small kernels, and launching them from Python takes
-several times as long as running them. A CUDA graph is launched as one.
+At the sizes used in the papers a step consists of about a hundred small kernels, and launching them
+from Python takes several times as long as running them. A CUDA graph is one launch.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from noisegate.training.epoch_numbers import EpochNumbers
 from noisegate.training.randomness import RandomState
 from noisegate.training.update import WARMUP_STEPS, Step
 
-#: A warm-up leaves memory behind that a capture cannot use: beyond this share of the GPU's memory it is
-#: given back before the capture.
+#: A capture cannot reuse memory that the warm-up has cached. If more than this share of the GPU's
+#: memory is reserved, the cache is emptied before the capture.
 CROWDED = 0.4
 
 log = logging.getLogger("noisegate")
@@ -36,21 +36,22 @@ class CaptureError(RuntimeError):
 
 
 class Graph:
-    """A function captured as a CUDA graph on the current stream; calling it enqueues the work once more.
+    """A function captured as a CUDA graph on the current stream. A call replays it.
 
     Parameters
     ----------
     function : function () -> None
-        Run before, so that nothing in it happens for the first time; it must read and write the same tensors each
-        time, and whoever owns those keeps them alive.
+        It must have run before, so that nothing in it (compilation, handles) happens for the first
+        time. It must read and write the same tensors each time; the caller keeps them alive.
     pool : memory pool
-        Graphs that share it must not run at the same time.
+        Graphs that share a pool must not run at the same time.
     """
 
     def __init__(self, function: Callable[[], None], pool: Any) -> None:
         self._graph = torch.cuda.CUDAGraph()
         collecting = gc.isenabled()
-        # Collecting garbage may free memory or graphs of others, which a capture does not allow.
+        # Garbage collection may free GPU memory or other graphs, which is forbidden during a
+        # capture.
         gc.disable()
         try:
             self._graph.capture_begin(pool=pool, capture_error_mode="thread_local")
@@ -65,13 +66,13 @@ class Graph:
                 gc.enable()
 
     def _give_up(self, pool: Any) -> None:
-        """End a capture that failed. Torch then raises before it has let go of the memory pool."""
+        """End a failed capture; release the memory pool, because torch raises before it does."""
         try:
             self._graph.capture_end()
         except RuntimeError:
             device, torch_c = torch.cuda.current_device(), torch._C
             with contextlib.suppress(RuntimeError, AttributeError):
-                # The second name is that of torch 2.6.
+                # torch 2.6 has the second name.
                 end = getattr(torch_c, "_cuda_endAllocateToPool", None)
                 (end or torch_c._cuda_endAllocateCurrentStreamToPool)(device, pool)  # type: ignore[attr-defined]
                 torch_c._cuda_releasePool(device, pool)
@@ -82,7 +83,7 @@ class Graph:
 
 @contextlib.contextmanager
 def no_waiting() -> Iterator[None]:
-    """Inside, an operation that makes the host wait for the GPU is an error: no capture could hold it."""
+    """Inside, operations that make the host wait for the GPU raise: they cannot be captured."""
     before = torch.cuda.get_sync_debug_mode()
     _set_debug_mode("error")
     try:
@@ -93,7 +94,7 @@ def no_waiting() -> Iterator[None]:
 
 def _set_debug_mode(mode: int | str) -> None:
     with warnings.catch_warnings():
-        # torch says that the mode is new and does not find everything; what it finds is enough here.
+        # torch warns that this mode is new and incomplete; it finds enough for us.
         warnings.filterwarnings("ignore", message="Synchronization debug mode")
         torch.cuda.set_sync_debug_mode(mode)
 
@@ -101,27 +102,28 @@ def _set_debug_mode(mode: int | str) -> None:
 def captured_step(
     step: Callable[[], None], tensors: Sequence[Tensor], random: RandomState, *, pool: Any
 ) -> Graph:
-    """Capture a step after warm-up steps that leave no trace.
+    """Capture a step, after warm-up steps whose effects are undone.
 
     Parameters
     ----------
     step : function () -> None
     tensors : sequence of tensors
-        All that a step changes: weights, buffers, optimiser state, averages, counters.
+        Everything that a step changes: weights, buffers, optimiser state, averages, counters.
     random : RandomState
-        Active.
+        The random state of the run, which must be active.
     pool : memory pool
+        See `Graph`.
 
     Raises
     ------
     CaptureError
-        Saying why; everything is as it was before.
+        If the step cannot be captured. All tensors and random states are then as before.
     """
     tensors = [t.detach() for t in tensors]
     before, drawn = [t.clone() for t in tensors], random.save()
     try:
         try:
-            step()  # compiles, chooses algorithms and makes handles: it may wait
+            step()  # compiles, chooses algorithms, makes handles: the host may wait
             with no_waiting():
                 for _ in range(WARMUP_STEPS - 1):
                     step()
@@ -131,7 +133,7 @@ def captured_step(
         _make_room(tensors[0].device)
         return Graph(step, pool)
     except Exception as error:
-        # The state object may still believe that it is being captured.
+        # The generator may still be marked as being captured: replace it.
         random.renew(drawn)
         rolled_back(tensors, before)
         raise CaptureError(first_line(error)) from error
@@ -139,12 +141,13 @@ def captured_step(
 
 @torch.no_grad()
 def rolled_back(tensors: Sequence[Tensor], before: Sequence[Tensor]) -> None:
-    """Give tensors their former values."""
+    """Restore the former values of tensors, in place."""
     for tensor, value in zip(tensors, before, strict=True):
         tensor.copy_(value)
 
 
 def _make_room(device: torch.device) -> None:
+    """Empty the memory cache if it is large; see `CROWDED`."""
     total = torch.cuda.get_device_properties(device).total_memory
     if torch.cuda.memory_reserved(device) > CROWDED * total:
         torch.cuda.synchronize(device)
@@ -152,24 +155,24 @@ def _make_room(device: torch.device) -> None:
 
 
 class Captured:
-    """Execute a phase by CUDA graphs: one for the step, one for a batch of each pass, one for the numbers.
+    """Executes a phase by CUDA graphs: of the step, of a batch of each pass, and of the numbers.
 
-    Where the capture of an evaluation fails, everything runs eagerly from there on.
+    If the capture of an evaluation fails, everything runs eagerly from then on.
 
     Parameters
     ----------
     step : Step
-        Its first epoch has begun.
+        `begin_epoch` must have been called.
     numbers : EpochNumbers
     random : RandomState
-        Active, on the run's stream.
+        The random state of the run, which must be active, on the run's stream.
     compiled : bool
         Whether to compile the networks first.
 
     Raises
     ------
     CaptureError
-        If the step cannot be captured; everything is as it was before.
+        If the step cannot be captured. Everything is then as before.
     """
 
     def __init__(self, step: Step, numbers: EpochNumbers, random: RandomState, *, compiled: bool) -> None:
@@ -177,7 +180,7 @@ class Captured:
         self._pool, rows = torch.cuda.graph_pool_handle(), step.job.train
         self._x: Tensor | None = None
         if not rows.resident:
-            # Streamed inputs are copied to where the graph reads them.
+            # The graph reads streamed inputs from this fixed tensor; `step` copies them there.
             first = rows.read(step.order[0, :1].cpu())
             shape = (step.order.shape[1], *rows.shape)
             self._x = torch.zeros(shape, dtype=first.dtype, device=rows.device)
@@ -198,7 +201,7 @@ class Captured:
 
     @property
     def outdated(self) -> bool:
-        # A graph goes on reading the tensors that it was captured with.
+        # A graph keeps using the addresses of the tensors that it was captured with.
         return self._graph is not None and self._read_addresses() != self._addresses
 
     def step(self, x: Tensor | None) -> None:
@@ -218,10 +221,10 @@ class Captured:
         return captured()
 
     def _capture_evaluation(self, full: bool) -> CapturedEvaluation | None:
-        """The graphs of an evaluation, or None where it runs eagerly."""
+        """Capture an evaluation; None if it must run eagerly."""
         first, second = self._numbers.predictor(), self._numbers.predictor()
         if any(a is not b for a, b in zip(first, second, strict=True)):
-            return None  # it makes a new one each time, and a graph would go on reading the old one
+            return None  # the predictor is made anew each time; a graph would keep using the old one
         if not self._numbers.resident(full):
             return None
         try:
@@ -233,8 +236,8 @@ class Captured:
         try:
             evaluation.capture(self._pool)
         except Exception as error:
-            # The random state may still believe that it is being captured, and the step's graph draws
-            # from it: neither can be used any more.
+            # The generator may still be marked as being captured. The graph of the step draws from
+            # it, so neither can be used any more.
             self._random.renew(drawn)
             self._graph = None
             self._evaluations.clear()
@@ -244,15 +247,17 @@ class Captured:
 
 
 class CapturedEvaluation:
-    """The numbers at the end of an epoch as graphs.
+    """CUDA graphs that compute the numbers at the end of an epoch.
+
+    The constructor tries the passes out; `capture` then makes the graphs.
 
     Parameters
     ----------
     numbers : EpochNumbers
     full : bool
-        With the evidence.
+        Whether to include the evidence.
     passes : Passes
-        Fresh, in mode "once". They are tried out here; `capture` comes next.
+        New passes in mode "once".
     """
 
     def __init__(self, numbers: EpochNumbers, full: bool, passes: Passes) -> None:
@@ -264,7 +269,7 @@ class CapturedEvaluation:
         self._vector = torch.zeros(len(self._names), dtype=torch.float64, device=numbers.device)
 
     def capture(self, pool: Any) -> None:
-        """Make the graphs, in this memory pool."""
+        """Capture the graphs in a memory pool."""
         numbers, passes = self._numbers, self._passes
         with passes.evaluating():
             for each in passes.named.values():

@@ -1,4 +1,4 @@
-"""What is measured at the end of an epoch."""
+"""The numbers that are computed at the end of an epoch."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from noisegate.training.update import Step
 
 
 class Evidence(Protocol):
-    """Numbers for the history alone; nothing that trains or selects sees them.
+    """Metrics from clean labels, for the history alone; they affect neither training nor selection.
 
     Attributes
     ----------
     rows : mapping of str to Rows
-        What it may look at; rows that are not resident keep it from being captured.
+        The rows of each part of the data. Only resident rows can be captured.
     parts : sequence of str
-        Which of those rows it looks at.
+        Which parts are evaluated.
     """
 
     @property
@@ -32,26 +32,28 @@ class Evidence(Protocol):
 
     @property
     def parts(self) -> Sequence[str]:
-        """Names of the parts that are measured."""
+        """Names of the parts that are evaluated."""
 
     def measure(self, passes: Passes) -> dict[str, Tensor]:
-        """Compute the numbers as 0-d tensors on the device; capture-safe where its rows are resident."""
+        """Compute metrics as 0-d tensors on the device; capture-safe if the rows are resident."""
 
 
 class EpochNumbers:
-    """The numbers of an epoch: of the training steps, of the noisy validation rows, and the evidence.
+    """Computes the numbers of an epoch: training loss, noisy validation metrics, clean metrics.
 
     Parameters
     ----------
     step : Step
-    validation : Rows, optional
+    validation : Rows or None
         Held-out rows with observed labels.
-    evidence : Evidence, optional
+    evidence : Evidence or None
+        Metrics from clean labels.
     validates_always : bool
-        Whether validation is needed after every epoch, and not only after those that are evaluated in
-        full: where it decides which weights are kept, or when to stop.
+        Whether validation rows are evaluated after every epoch, not only with the evidence: needed
+        where they decide which weights are kept or when to stop.
     shows_average : bool
-        Whether the moving average is what is evaluated, because the phase will keep it.
+        Whether to evaluate the moving average instead of the current weights: where the phase keeps
+        it.
     """
 
     def __init__(
@@ -77,25 +79,25 @@ class EpochNumbers:
         return self.step.module.predictor()
 
     def shown(self) -> contextlib.AbstractContextManager[None]:
-        """Inside, the module has the weights that are evaluated."""
+        """Inside, the module holds the weights to evaluate: the moving average or its own."""
         return contextlib.nullcontext() if self._shown is None else self._shown.shown()
 
     def resident(self, full: bool) -> bool:
-        """Whether all rows that are read lie on the device, so that a GPU can capture their passes."""
+        """Whether all evaluated rows are resident on the device, so that passes can be captured."""
         rows = [] if self.validation is None else [self.validation]
         if full and self.evidence is not None:
             rows += [each for part, each in self.evidence.rows.items() if part in self.evidence.parts]
         return all(each.resident for each in rows)
 
     def compute(self, passes: Passes, full: bool) -> dict[str, Tensor]:
-        """The numbers as 0-d tensors; capture-safe.
+        """Compute the numbers as 0-d tensors; capture-safe.
 
         Parameters
         ----------
         passes : Passes
             In evaluation mode.
         full : bool
-            With the evidence.
+            Whether to include the evidence.
         """
         step = self.step
         finite = torch.stack([torch.isfinite(p).all() for p in step.module.parameters()]).all()
@@ -109,7 +111,7 @@ class EpochNumbers:
         return found | self.evidence.measure(passes) if self.evidence is not None and full else found
 
     def evaluate(self, full: bool) -> Reading:
-        """Enqueue the numbers as they are written, operation by operation."""
+        """Enqueue the computation of the numbers eagerly, operation by operation."""
         passes = Passes(*self.predictor())
         with self.shown(), passes.evaluating():
             return Reading.of(self.compute(passes, full), self.device)

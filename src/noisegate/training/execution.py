@@ -19,16 +19,17 @@ log = logging.getLogger("noisegate")
 
 
 class Execution(Protocol):
-    """A way to execute a phase.
+    """How the steps of a phase are executed.
 
     Attributes
     ----------
     step : function (x) -> None
-        One training step; `x` are its inputs on the host, or None for resident rows.
+        One training step. `x` holds the inputs, on the host, or is None for resident rows.
     captured : bool
-        Whether steps are replayed, and draw no numbers from the process's random states.
+        Whether steps are replays of a CUDA graph, which draw nothing from the process's random
+        states.
     outdated : bool
-        Whether the module has other tensors by now, so that another execution must take its place.
+        Whether tensors of the module were replaced, so that a new execution must be made.
     """
 
     @property
@@ -41,16 +42,16 @@ class Execution(Protocol):
     def outdated(self) -> bool: ...
 
     def evaluate(self, full: bool) -> Reading:
-        """Enqueue the numbers at the end of an epoch, with the evidence if `full`."""
+        """Enqueue the computation of an epoch's numbers, with the evidence if `full`."""
 
 
 class Eager:
-    """Execute everything as it is written."""
+    """Execute every operation from Python, one by one."""
 
     captured = outdated = False
 
     def __init__(self, step: Step, numbers: EpochNumbers) -> None:
-        # The objects themselves: a call less in every step.
+        # Attributes instead of methods save one call per step.
         self.step: Callable[[Tensor | None], None] = step
         self.evaluate = numbers.evaluate
 
@@ -58,7 +59,17 @@ class Eager:
 def choose_execution(
     step: Step, numbers: EpochNumbers, stream: ExecutionStream | None, phase_name: str
 ) -> Execution:
-    """The fastest way to execute a phase that works; where a faster one does not, a line says why."""
+    """Choose the fastest execution that works; log why a faster one does not.
+
+    Parameters
+    ----------
+    step : Step
+    numbers : EpochNumbers
+    stream : ExecutionStream or None
+        None: eager execution.
+    phase_name : str
+        Name of the phase in the log.
+    """
     if stream is None:
         return Eager(step, numbers)
     images = step.total * step.order.shape[1] * step.world.size

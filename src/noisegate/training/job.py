@@ -1,4 +1,4 @@
-"""What a method has at hand: rows with observed labels, networks, predictions."""
+"""`Job`: what a method gets to train with: rows with observed labels, networks, predictions."""
 
 from __future__ import annotations
 
@@ -35,29 +35,41 @@ from noisegate.training.augment import (
 from noisegate.training.recipe import Recipe
 
 NetworkSpec = str | Callable[[tuple[int, ...], int], nn.Module]
-#: What "auto" stands for where there is a label for every pixel.
+#: The network that "auto" chooses for data with a label for every pixel.
 MAP_NETWORK = "deeplab-resnet18"
+#: The mean and standard deviation of larger inputs are estimated from this many rows.
 STATISTICS_ROWS = 10_000
-#: How many numbers of the inputs are looked at together: in float64, 64 MiB.
+#: Numbers of the inputs per block when moments are computed: 64 MiB in float64.
 MOMENT_NUMBERS = 2**23
 
 
 class Job:
-    """The world as a method sees it. Clean labels are not in it.
+    """Everything that a method may use to train. It holds no clean labels.
 
-    Attributes
+    Parameters
     ----------
     train : Rows
         Training inputs and observed labels.
     validation : Rows or None
-        Held-out rows whose labels are as noisy as training's.
+        Held-out rows; their labels are as noisy as those of the training rows.
     n_classes : int
+        Number of classes K.
+    network : str or function (input_shape, n_outputs) -> nn.Module
+        Name of a network, "auto", or a factory. Not a module: the method decides how many outputs
+        the network needs.
     recipe : Recipe
+        Settings of the training.
     seed : int
+        Random seed of the run.
     device : torch.device
+        Where networks are trained.
+
+    Attributes
+    ----------
     network_name : str or function
+        The resolved network: `network`, or the name that "auto" stands for.
     network_is_auto : bool
-        Whether the choice of the network was left to this library.
+        Whether `network` was "auto".
     """
 
     def __init__(
@@ -92,12 +104,13 @@ class Job:
         return (shape[0], min(shape[1], self.recipe.crop_to), min(shape[2], self.recipe.crop_to))
 
     def network(self, outputs: Objective | int) -> Prepared:
-        """A fresh network on the device, behind its input preparation.
+        """Build a freshly initialised network on the device, behind its input preparation.
 
         Parameters
         ----------
         outputs : Objective or int
-            The number of outputs, or the objective they are for, which then initialises the last layer.
+            The number of outputs, or the objective that reads them. An objective with more than one
+            slice also initialises the last layer.
         """
         n_outputs = outputs if isinstance(outputs, int) else outputs.n_outputs
         if isinstance(self.network_name, str):
@@ -109,22 +122,25 @@ class Job:
                     f"the network factory must return a torch.nn.Module, got {type(net).__name__}"
                 )
         if isinstance(outputs, Objective) and len(outputs.slices) > 1:
-            # A user's network may end in something that is not a layer: it keeps the start it has.
+            # A user's network may not end in a layer that can be found: keep its own
+            # initialisation.
             with contextlib.suppress(InputError):
                 outputs.init_head_(networks.find_head(net, n_outputs))
         name = self.network_name if isinstance(self.network_name, str) else None
         return self.prepared(net, name, n_outputs)
 
     def prepared(self, network: nn.Module, spec: str | Mapping[str, Any] | None, n_outputs: int) -> Prepared:
-        """A network behind the preparation of its inputs, on the device.
+        """Put a network behind its input preparation and move both to the device.
 
         Parameters
         ----------
         network : nn.Module
-            From prepared inputs to outputs.
+            Maps prepared inputs to outputs.
         spec : str, mapping or None
-            What a model folder builds it from: its name, what `Ensemble.spec` says, or None for a user's own.
+            How a stored model rebuilds the network: a name, the result of `Ensemble.spec`, or None
+            for a user's own network.
         n_outputs : int
+            Number of outputs of the network.
         """
         mean, std = self._input_statistics()
         pixels = len(self.input_shape) == 3 and self.train.source.dtype == np.uint8
@@ -140,19 +156,30 @@ class Job:
         return Prepared(network, mean, std, described).to(self.device)
 
     def layers(self) -> str | None:
-        """What a network factory builds, as text; None for a network by name."""
+        """Describe the network of a factory as text; None for a network chosen by name.
+
+        It is part of a run's identity, so that a folder is not resumed with another architecture.
+        """
         if isinstance(self.network_name, str):
             return None
         with TURN, torch.random.fork_rng(devices=[]):
             network = self.network_name(self.input_shape, self.n_classes)
         if not isinstance(network, nn.Module):
-            return None  # it is refused when it is needed
+            return None  # `network` raises the error when the network is needed
         shapes = {name: tuple(value.shape) for name, value in network.state_dict().items()}
-        # Where an object lies in memory is another place in every process.
+        # A repr may show memory addresses, which differ from process to process: remove them.
         return re.sub(r" at 0x[0-9a-f]+", "", f"{network!r} {shapes}")
 
     def augment(self, x: Tensor, recipe: Recipe | None = None) -> Tensor:
-        """Random crops and flips of a batch of images, as the recipe says; vectors as they are."""
+        """Crop and flip a batch of images at random, as the recipe says; return vectors unchanged.
+
+        Parameters
+        ----------
+        x : tensor (B, C, H, W) or (B, d)
+            Raw inputs.
+        recipe : Recipe, default=None
+            None: the recipe of the job.
+        """
         recipe = recipe or self.recipe
         if x.dim() != 4:
             return x
@@ -161,7 +188,7 @@ class Job:
         return random_flip(x) if recipe.flip else x
 
     def augment_maps(self, x: Tensor, y: Tensor, recipe: Recipe) -> tuple[Tensor, Tensor]:
-        """Random scales, crops and flips of images and of their maps of labels alike."""
+        """Scale, crop and flip images `(B, C, H, W)` and their label maps `(B, H, W)` alike."""
         size = (self.input_shape[1], self.input_shape[2])
         if recipe.scales:
             x, y = random_scale_and_crop(x, y, recipe.scales, size)
@@ -174,20 +201,37 @@ class Job:
         return x, y
 
     def predict(self, network: nn.Module, objective: Objective, rows: Rows | None = None) -> Tensor:
-        """Probabilities of the clean class for the training rows, or others: `(N, K)`, on the device."""
+        """Predict the probabilities of the clean class, `(N, K)`, on the device.
+
+        Parameters
+        ----------
+        network : nn.Module
+        objective : Objective
+            Turns the network's outputs into probabilities.
+        rows : Rows, default=None
+            None: the training rows.
+        """
         return predict(network, objective, self.train if rows is None else rows)
 
     def per_example(self, width: int, fill: float = 0.0) -> Tensor:
-        """State for every training row, `(N, width)`; register it as a buffer of the phase's module.
+        """Create state for every training row, `(N, width)`: a buffer for the phase's module.
 
-        In a run on several processes each one writes the rows that it sees; the rest arrives after the epoch.
+        In a run on several processes each process writes the rows that it trains on; the rows of
+        the others are merged at the end of the epoch.
+
+        Parameters
+        ----------
+        width : int
+            Numbers per row.
+        fill : float, default=0.0
+            Initial value.
         """
         state = torch.full((len(self.train), width), fill, device=self.device)
         self._handed_out = [ref for ref in self._handed_out if ref() is not None] + [weakref.ref(state)]
         return state
 
     def is_per_example(self, tensor: Tensor) -> bool:
-        """Whether `per_example` made this very tensor."""
+        """Whether `per_example` returned this very tensor."""
         return any(ref() is tensor for ref in self._handed_out)
 
     def _input_statistics(self) -> tuple[Tensor, Tensor]:
@@ -197,9 +241,16 @@ class Job:
 
 
 def input_statistics(x: Inputs, normalize: str) -> tuple[Tensor, Tensor]:
-    """Mean and standard deviation per channel `(C, 1, 1)` or feature `(d,)`, of pixels scaled to [0, 1].
+    """Mean and standard deviation per channel `(C, 1, 1)` or per feature `(d,)`.
 
-    Large inputs are represented by 10,000 of their rows, always the same ones.
+    Pixels are scaled to [0, 1] first. For images, and for inputs that are read from disk, more than
+    10,000 rows are represented by a fixed sample of 10,000.
+
+    Parameters
+    ----------
+    x : array (N, d) or (N, C, H, W), or a source of such rows
+    normalize : {"auto", "none"}
+        "none" returns zeros and ones.
     """
     shape = x.shape[1:] if isinstance(x, np.ndarray) else x.shape
     kept = (shape[0], 1, 1) if len(shape) == 3 else tuple(shape)
@@ -209,7 +260,7 @@ def input_statistics(x: Inputs, normalize: str) -> tuple[Tensor, Tensor]:
     if len(x) > STATISTICS_ROWS and (len(shape) == 3 or not isinstance(x, np.ndarray)):
         rows = np.sort(np.random.default_rng(0).permutation(len(x))[:STATISTICS_ROWS])
     mean, std = _moments(x, rows, (0, 2, 3) if len(shape) == 3 else (0,))
-    # A constant feature carries nothing: leave its scale alone.
+    # A constant feature has standard deviation 0: divide it by 1 instead.
     std = np.where(std > 0, std, 1.0)
     return torch.from_numpy(mean).reshape(kept), torch.from_numpy(std).reshape(kept)
 
@@ -217,10 +268,11 @@ def input_statistics(x: Inputs, normalize: str) -> tuple[Tensor, Tensor]:
 def _moments(
     x: Inputs, rows: npt.NDArray[np.int64], axes: tuple[int, ...]
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    """Mean and deviation over `axes`, uint8 scaled to [0, 1]; a few rows at a time, by Chan's update.
+    """Mean and standard deviation over `axes`, with uint8 scaled to [0, 1].
 
-    Numbers are counted from the first of their kind: far from zero sums would lose their digits, and the deviation
-    of a constant would be tiny instead of zero.
+    Blocks of rows are combined by the pairwise update of Chan et al. (1983). The first row (of
+    images the first pixel of each channel) is subtracted first: sums of numbers far from zero would
+    lose digits, and a constant would get a tiny deviation instead of zero.
     """
     count, mean, squares = 0, np.zeros(()), np.zeros(())
     first = fetch(x, rows[:1]).astype(np.float64)
@@ -249,7 +301,18 @@ def make_job(
     device: torch.device,
     sample_weight: npt.ArrayLike | None = None,
 ) -> Job:
-    """Rows on their device: inputs and observed labels only."""
+    """Build the job of a run: the inputs and observed labels of a dataset, on their device.
+
+    Clean labels are left behind here.
+
+    Parameters
+    ----------
+    data : Dataset
+    network, recipe, seed, device
+        As in `Job`.
+    sample_weight : array (N,), default=None
+        Non-negative weight of each training row. None: all weights are 1.
+    """
     train = Rows(data.train.x, data.train.y, device, weight=sample_weight)
     held = data.validation
     validation = None if held is None else Rows(held.x, held.y, device)

@@ -1,8 +1,8 @@
 """Optimisers with a tensor learning rate, and a way to skip an update without touching their state.
 
-Torch's fused kernels do the work. They are called directly, because the classes of torch.optim import
-torch's compiler when they are first used, which takes longer than many a small fit. The kernels are
-private to torch, though: where one is missing, or takes other arguments, those classes are used.
+They call torch's fused kernels directly, because the classes of torch.optim import torch's compiler
+when first used, which takes longer than many a small fit. The kernels are private to torch, though:
+if one is missing, or takes other arguments, the classes of torch.optim are used.
 """
 
 from __future__ import annotations
@@ -23,29 +23,30 @@ Group = dict[str, Any]
 
 
 class Optimizer(ABC):
-    """Updates of groups of parameters; capture-safe.
+    """An optimiser of groups of parameters; capture-safe.
 
-    Its state is there from the start, all zero: a CUDA graph needs it before the first step, and that step may be
-    skipped.
+    Its state exists from the start, all zeros: a CUDA graph needs it before the first step, and
+    that step may be skipped.
 
     Parameters
     ----------
     groups : list of dict
-        `params`, and what a group has of its own, by the names of the recipe.
+        Each has `params`, and settings that replace those of the recipe, e.g. `weight_decay`.
     recipe : Recipe
     lr : tensor ()
-        Read at every step.
+        The learning rate, read at every step.
 
     Attributes
     ----------
     state : list of dict
-        The tensors of every parameter, in the order of the groups.
+        The state tensors of every parameter, in the order of the groups.
     found_inf : tensor () or None
-        Where it is 1, the next update leaves weights, state and counters as they are.
+        If it is 1, the next update leaves weights, state and counters as they are. None: 0.
     """
 
-    #: What is kept for every parameter, in its shape.
+    #: Names of the state tensors of a parameter that have its shape.
     moments: tuple[str, ...] = ()
+    #: Whether the state also has a step counter.
     counts: ClassVar[bool] = False
 
     def __init__(self, groups: list[Group], recipe: Recipe, lr: Tensor) -> None:
@@ -60,15 +61,15 @@ class Optimizer(ABC):
         return state | {name: torch.zeros_like(p, requires_grad=False) for name in self.moments}
 
     def zero_grad(self) -> None:
-        """Forget the gradients."""
+        """Free the gradients."""
         for p in self.parameters:
             p.grad = None
 
     @torch.no_grad()
     def step(self) -> None:
-        """One update of every parameter that has a gradient."""
+        """Update every parameter that has a gradient."""
         for group in self.groups:
-            # A kernel takes tensors of one type.
+            # A kernel takes tensors of one dtype.
             kinds: dict[torch.dtype, tuple[list[Tensor], list[Tensor]]] = {}
             for p in group["params"]:
                 if p.grad is not None:
@@ -80,7 +81,7 @@ class Optimizer(ABC):
 
     @abstractmethod
     def _update(self, params: list[Tensor], gradients: list[Tensor], group: Group) -> None:
-        """Update parameters of one type."""
+        """Update parameters of one dtype."""
 
     def _kept(self, name: str, params: list[Tensor]) -> list[Tensor]:
         return [self._of[id(p)][name] for p in params]
@@ -89,18 +90,21 @@ class Optimizer(ABC):
         return group.get("weight_decay", self.recipe.weight_decay)
 
     def tensors(self) -> list[Tensor]:
-        """All that a step changes beside the parameters."""
+        """All tensors other than parameters that a step changes."""
         return [tensor for state in self.state for tensor in state.values()]
 
     def load(self, state: list[Mapping[str, Tensor]]) -> None:
-        """Take over the values of another one's `state`."""
+        """Copy values from the `state` of another optimiser of the same kind."""
         for own, stored in zip(self.state, state, strict=True):
             for name, tensor in own.items():
                 tensor.copy_(stored[name])
 
 
 class Momentum(Optimizer):
-    """Stochastic gradient descent: v = m v + g + wd w; w = w - lr v, or by Nesterov w - lr (g + wd w + m v)."""
+    """Stochastic gradient descent with momentum.
+
+    v = m v + g + wd w; w = w - lr v, or with Nesterov momentum w = w - lr (g + wd w + m v).
+    """
 
     def __init__(self, groups: list[Group], recipe: Recipe, lr: Tensor) -> None:
         self.moments = ("momentum_buffer",) if recipe.momentum else ()
@@ -123,7 +127,7 @@ class Momentum(Optimizer):
 
 
 class Adam(Optimizer):
-    """Adam; with "adamw" the decay of the weights is apart from the moments."""
+    """Adam; with the recipe's "adamw" its variant with decoupled weight decay."""
 
     moments, counts = ("exp_avg", "exp_avg_sq"), True
 
@@ -148,13 +152,15 @@ class Adam(Optimizer):
             found_inf=self.found_inf,
         )
         if self.found_inf is not None:
+            # The kernel skips the update but not the counting, so undo that.
             torch._foreach_sub_(steps, [self.found_inf] * len(steps))
 
 
 class LARS(Optimizer):
-    """Layer-wise adaptive rate scaling: v = m v + lr * trust * |w| / (|g| + wd |w|) * (g + wd w); w = w - v.
+    """Layer-wise adaptive rate scaling.
 
-    Groups with `adapt` False (biases, normalisation) take plain momentum steps.
+    v = m v + lr * trust * |w| / (|g| + wd |w|) * (g + wd w); w = w - v. Groups with `adapt` False
+    (biases, normalisation) take plain momentum steps.
 
     References
     ----------
@@ -184,7 +190,7 @@ class LARS(Optimizer):
 
 
 class _OfTorch(Optimizer):
-    """A fused optimiser of torch.optim on the state of one of ours: the same kernels, the same numbers."""
+    """A fused optimiser of torch.optim that shares our state and gives the same numbers."""
 
     def __init__(self, groups: list[Group], recipe: Recipe, lr: Tensor) -> None:
         super().__init__(groups, recipe, lr)
@@ -238,7 +244,7 @@ class AdamOfTorch(_OfTorch, Adam):
 
 @functools.cache
 def has_kernels(optimizer: str) -> bool:
-    """Whether this torch has the kernels of an optimiser, with the arguments that are known here."""
+    """Whether this torch has an optimiser's kernels with the expected arguments: try one step."""
     p = nn.Parameter(torch.zeros(1))
     p.grad = torch.zeros(1)
     recipe = Recipe(optimizer=optimizer)
@@ -249,7 +255,7 @@ def has_kernels(optimizer: str) -> bool:
     return True
 
 
-#: Where a kernel is missing.
+#: The optimisers to use if a kernel is missing.
 KINDS_OF_TORCH: dict[str, type[Optimizer]] = {
     "sgd": MomentumOfTorch,
     "nesterov": MomentumOfTorch,
@@ -267,7 +273,7 @@ KINDS: dict[str, type[Optimizer]] = {
 
 
 def parameter_groups(module: nn.Module, recipe: Recipe) -> list[Group]:
-    """All trainable parameters, those without weight decay in a group of their own."""
+    """Group the trainable parameters: those with weight decay, and those the recipe exempts."""
     parameters = [p for p in module.parameters() if p.requires_grad]
     if recipe.decay_norm_and_bias:
         return [{"params": parameters}]
@@ -285,6 +291,6 @@ def parameter_groups(module: nn.Module, recipe: Recipe) -> list[Group]:
 
 
 def build_optimizer(module: nn.Module, recipe: Recipe, lr: Tensor) -> Optimizer:
-    """The optimiser of a recipe over the trainable parameters of `module`; it reads its rate from `lr`."""
+    """Build the recipe's optimiser of a module; at every step it reads its rate from `lr`."""
     kinds = KINDS if has_kernels(recipe.optimizer) else KINDS_OF_TORCH
     return kinds[recipe.optimizer](parameter_groups(module, recipe), recipe, lr)

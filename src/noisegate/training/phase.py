@@ -1,4 +1,4 @@
-"""What a method is written in: batches, phases, and the modules that phases train."""
+"""The vocabulary of methods: batches, phases, and the modules that phases train."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from noisegate.training.recipe import Recipe
 
 @dataclass
 class Batch:
-    """What a step sees.
+    """The rows of one training step.
 
     Attributes
     ----------
@@ -27,8 +27,10 @@ class Batch:
     index : int64 tensor (B,)
         Row numbers in the training rows, for per-example state.
     weight : float tensor (B,)
-        Sample weights. A method that selects multiplies them by its mask; shapes never change.
+        Sample weights. A method that selects rows multiplies the weights by a mask of zeros and
+        ones, because shapes must not change.
     epoch : int64 tensor ()
+        Number of the epoch within the phase, from 0.
     """
 
     x: Tensor
@@ -40,14 +42,15 @@ class Batch:
 
 @dataclass(frozen=True)
 class Update:
-    """One update of a step: the parameters it changes, with an optimiser of their own, and the loss it follows.
+    """One parameter update within a step: a module with its own optimiser, and a loss.
 
     Attributes
     ----------
     trained : nn.Module
-        Its trainable parameters are updated; those of other updates of the same step may be among them.
+        Its trainable parameters are updated. Several updates of a step may share parameters.
     loss : function (Batch) -> Tensor or (Tensor, Tensor)
-        As `PhaseModule.forward`. It is asked after the updates before it were made.
+        Returns what `PhaseModule.forward` returns. It is called after the earlier updates of the
+        step have been made.
     """
 
     trained: nn.Module
@@ -55,52 +58,56 @@ class Update:
 
 
 class PhaseModule(nn.Module, ABC):
-    """What a phase trains: the networks a method needs, and their common loss.
+    """What a phase trains: the networks of a method and their joint loss.
 
-    Whatever changes during a phase is a parameter or a buffer of fixed shape, so that it is saved and resumed.
+    Everything that changes during a phase must be a parameter or a buffer of fixed shape, so that
+    checkpoints contain it.
     """
 
     def updates(self) -> Sequence[Update]:
-        """What one step does with a batch, in order: by default one update of all parameters on `forward`'s loss.
+        """The updates that one step makes, in order. Default: one, of all parameters, by `forward`.
 
-        Each has an optimiser of its own, made by the recipe, so that Adam scales the steps of each loss by that
-        loss's own gradients. The loss that a history shows is the sum of all.
+        Each update has its own optimiser, built from the recipe, so that Adam scales the steps of
+        each loss by the gradients of that loss. The history shows the sum of all losses.
         """
         return (Update(self, self),)
 
     @abstractmethod
     def forward(self, batch: Batch) -> Tensor | tuple[Tensor, Tensor]:
-        """The loss, or (loss, active): where `active`, a 0-d bool tensor, is false the update is skipped.
+        """Compute the loss of a batch, or (loss, active).
 
-        A skipped update leaves weights, moments and decay untouched. The code must be capture-safe: fixed
-        shapes, no `.item()`, no Python branch on a tensor.
+        `active` is a 0-d bool tensor. Where it is false the update is skipped: weights and
+        optimiser state stay as they are, and no weight decay is applied. The code must be
+        capture-safe: fixed shapes, no `.item()`, no Python branch on the value of a tensor.
         """
 
     @abstractmethod
     def predictor(self) -> tuple[nn.Module, Any]:
-        """The (network, objective) that is validated and that predicts."""
+        """The (network, objective) that is validated and used for prediction."""
 
     def begin_epoch(self, epoch: int, job: Job) -> None:
-        """Work between epochs, outside the captured step; none by default."""
+        """Hook called before each epoch, outside the captured step. Default: do nothing."""
 
 
 @dataclass(frozen=True)
 class Phase:
-    """One uninterrupted stretch of training of one module.
+    """One stretch of training of one module.
 
-    `history = yield Phase(...)`: afterwards the module holds the kept weights and `history` is a list with one
-    dict of numbers an epoch.
+    A method runs it by `history = yield Phase(...)`. Afterwards the module holds the kept weights,
+    and `history` is a list with one dict of numbers per epoch.
 
     Attributes
     ----------
     module : PhaseModule
+        What is trained.
     recipe : Recipe
-    rows : int64 tensor, optional
-        Row numbers to train on; all by default.
-    keep : {"last", "best", "ema"}, optional
-        Which weights the phase ends with; the recipe's choice by default.
-    name : str
-        What progress shows.
+        How it is trained.
+    rows : int64 tensor, default=None
+        Numbers of the training rows to use. None: all rows.
+    keep : {"last", "best", "ema"}, default=None
+        Which weights the phase ends with. None: the recipe's `keep`.
+    name : str, default="training"
+        Name of the phase in the progress bar.
     """
 
     module: PhaseModule
@@ -110,5 +117,7 @@ class Phase:
     name: str = "training"
 
 
+#: The numbers of each epoch of a phase.
 History = list[dict[str, float]]
+#: What `Method.phases` returns: it yields phases, receives their histories, returns the classifier.
 Phases = Generator[Phase, History, Fitted]

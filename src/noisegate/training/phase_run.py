@@ -1,4 +1,4 @@
-"""One phase under way: its epochs, what validation decides, and its state."""
+"""The training of one phase: its epochs, early stopping, best weights, and resumable state."""
 
 from __future__ import annotations
 
@@ -25,51 +25,56 @@ from noisegate.training.precision import precision
 from noisegate.training.stream import Clock, ExecutionStream
 from noisegate.training.update import Step
 
-#: Steps in a chunk of work, after which it is another run's turn.
+#: Steps in a chunk of work, after which other runs get their turn.
 CHUNK = 16
-#: Chunks that a GPU has in its queue at most: a driver whose queue is full makes the host wait, and with it every
-#: other run.
+#: Maximum number of chunks queued on a GPU. When the driver's queue is full it blocks the host, and
+#: with it every other run in this thread.
 AHEAD = 4
-#: Rows of a batch times weights up to which a second thread gains nothing on a CPU. Measured on a quiet one: a step
-#: takes 0.57 ms with one and 0.54 with two at 3 million, 1.13 and 0.85 at 11 million.
+#: Batch size times number of weights below which a second thread gains nothing on a CPU. Measured
+#: on an idle CPU: a step takes 0.57 ms with one thread and 0.54 ms with two at 3 million, 1.13 ms
+#: and 0.85 ms at 11 million.
 SMALL_STEP = 2**22
 
 Metrics = dict[str, float]
 
 
 class PhaseRun:
-    """A phase under way.
+    """Trains one phase, an epoch at a time.
 
-    Everything that changes is in `state()`, so that a killed run resumes from the last one stored.
+    `state()` contains everything that changes, so that a killed run resumes from its last
+    checkpoint.
 
     Parameters
     ----------
     phase : Phase
+        What to train.
     job : Job
+        The rows, the device and the seed.
     number : int
-        Of the phase, from 0.
-    evidence : Evidence, optional
-        What is measured for the history alone.
+        Position of the phase in the run, from 0.
+    evidence : Evidence, default=None
+        Numbers computed from clean labels, for the history alone. None: none.
     evaluate_every : int, default=1
         Epochs between two full evaluations, as in `noisegate.train`.
-    stream : ExecutionStream, optional
-        Where the work goes; by default the current stream, eagerly.
+    stream : ExecutionStream, default=None
+        CUDA stream, random state and execution of the steps. None: the current stream, eagerly.
 
     Attributes
     ----------
     step : Step
+        The training step.
     history : list of dict
-        The numbers of every epoch so far.
+        The numbers of every finished epoch.
     epoch : int
-        Epochs that are done.
+        Number of finished epochs.
     draws : bool
-        Whether the next chunk of work may draw from the process's random states. Replays of a graph draw from the
-        graph's own.
+        Whether the next chunk of work may draw from the process's random states. A replayed CUDA
+        graph draws from its own.
 
     Notes
     -----
-    Where torch.distributed is initialised with several processes, this one takes its part of every batch; see
-    `noisegate.training.distributed`.
+    If torch.distributed is initialised with several processes, each trains on its part of every
+    batch; see `noisegate.training.distributed`.
     """
 
     def __init__(
@@ -91,7 +96,7 @@ class PhaseRun:
         self.rows = all_rows if phase.rows is None else distributed.from_first(phase.rows.cpu())
         self.batch_size = min(self.recipe.batch_size, len(self.rows))
         if world.size <= len(self.rows) < self.recipe.batch_size:
-            # Of fewer rows than a batch (a small fold, say) processes take as many as they can share evenly.
+            # Fewer rows than a batch, e.g. a small fold: use as many as can be split evenly.
             self.batch_size -= self.batch_size % world.size
         self._part = world.part(self.batch_size)
         self._replicas = Replicas(self.module, job, world)
@@ -132,16 +137,16 @@ class PhaseRun:
 
     @property
     def done(self) -> bool:
-        """Whether all epochs are over, or patience is."""
+        """Whether all epochs are done, or early stopping has ended the phase."""
         patience = self.recipe.patience
         return self.epoch >= self.n_epochs or (patience is not None and self.stale >= patience)
 
     @property
     def small(self) -> bool:
-        """Whether a CPU trains the network as fast with one thread as with several.
+        """Whether one CPU thread trains as fast as several: for small networks on vectors.
 
-        So it is for small networks on vectors. A second thread would even cost much where its core is busy, for
-        all others wait for it at every operation: a fit of half a second was seen to take half a minute.
+        A second thread can even hurt: if its core is busy, every operation waits for it. A fit of
+        half a second then took half a minute.
         """
         weights = sum(p.numel() for p in self.module.parameters())
         vectors = self.job.device.type == "cpu" and len(self.job.train.shape) == 1
@@ -150,22 +155,23 @@ class PhaseRun:
     # -- one epoch
 
     def run_epoch(self) -> Metrics:
-        """Train one epoch, evaluate, and return the numbers; the random states are the caller's."""
+        """Train one epoch and return its numbers, with the caller's random states."""
         with precision(self.recipe.precision):
             return next(drain(self.run_chunks()))
 
     def run_chunks(self) -> Iterator[Metrics | Pending | None]:
-        """Train and evaluate one epoch in chunks of work; between them other runs may work.
+        """Train and evaluate one epoch in chunks of work; other runs may work between two chunks.
 
         Yields
         ------
-        None, where the device was given some work and there is more to do; a `Pending` to wait for; and at the
-        end, once, the numbers of the epoch.
+        None, after work was queued and more is to come; a `Pending`, to be waited for before the
+        next chunk; and finally, once, the numbers of the epoch.
         """
         clock = Clock(self.job.device)
         order, execution = self._begin_epoch()
         resident, queue = self.job.train.resident, deque[Pending]()
-        # Inputs from the host fill the memory while they wait: there each batch is a chunk.
+        # Queued batches that come from the host occupy GPU memory, so each one is a chunk of its
+        # own.
         size, ahead = (CHUNK, AHEAD) if resident else (1, CHUNK)
         inputs: Iterator[Tensor | None] = (
             repeat(None, len(order)) if resident else iter(self.job.train.stream(order.unbind(0)))
@@ -173,6 +179,8 @@ class PhaseRun:
         for first in range(0, len(order), size):
             for x in islice(inputs, size):
                 execution.step(x)
+            # Only the replayed chunks within an epoch draw nothing from the process: the end of the
+            # epoch runs eagerly, and so does the loading of streamed inputs.
             self.draws = not (execution.captured and resident and first + size < len(order))
             queue.append(Pending(self.job.device))
             while len(queue) > ahead and not queue[0].ready:
@@ -185,7 +193,8 @@ class PhaseRun:
         reading = execution.evaluate(self._evaluates_fully)
         while not reading.ready:
             yield reading
-        # Ranks that draw samples when they evaluate see other numbers: the first one's decide when to stop.
+        # Monte-Carlo evaluation gives each process other numbers; all must agree when to stop, so
+        # the numbers of the first process count.
         metrics = self._take(distributed.from_first(reading.read()), len(order))
         self.epoch += 1
         metrics |= clock.read()
@@ -194,16 +203,16 @@ class PhaseRun:
 
     @property
     def _evaluates_fully(self) -> bool:
-        """Whether the evidence is measured after this epoch (always after the last)."""
+        """Whether clean-label metrics are computed after this epoch (always after the last)."""
         past = self.epoch + 1
         return bool(self.evaluate_every) and (past % self.evaluate_every == 0 or past == self.n_epochs)
 
     def _begin_epoch(self) -> tuple[Tensor, Execution]:
-        """The rows of the epoch's batches on the host, `(steps, rows)`, and how its steps are executed."""
+        """Prepare an epoch; return its row numbers `(steps, rows)` and the execution."""
         self.module.train()
         self.module.begin_epoch(self.epoch, self.job)
         if self.step.average is not None:
-            self.step.average.refresh()  # begin_epoch may have put other tensors into the module
+            self.step.average.refresh()  # begin_epoch may have replaced tensors of the module
         order = self.shuffle()
         random = None if self.stream is None else self.stream.random
         self._replicas.begin_epoch(random, self.number, self.epoch)
@@ -212,10 +221,14 @@ class PhaseRun:
         return order, self._execution
 
     def shuffle(self) -> Tensor:
-        """Draw the order of an epoch's rows and hand it to the device at once.
+        """Draw the order of an epoch's rows and copy it to the device in one go.
 
-        Returns it as `(steps, rows)` on the host; each of several processes has its part of every batch.
+        Returns
+        -------
+        int64 tensor (steps, rows)
+            On the host. Of several processes each gets the columns of its part of every batch.
         """
+        # With a length in steps the last epoch may be shorter.
         steps = min(self.steps_per_epoch, self.step.total - self.epoch * self.steps_per_epoch)
         shuffled = self.rows[torch.randperm(len(self.rows))[: steps * self.batch_size]]
         order = shuffled.view(steps, -1)[:, self._part].contiguous()
@@ -225,7 +238,13 @@ class PhaseRun:
         return order
 
     def _take(self, found: Metrics, steps: int) -> Metrics:
-        """Refuse numbers that are not finite; let the validation rows decide; return what is told."""
+        """Turn the raw numbers of an epoch into its metrics, and update the best weights.
+
+        Raises
+        ------
+        DivergedError
+            If a loss or a weight is not finite.
+        """
         good, finite, last = (int(found.pop(name)) for name in ("good", "finite", "step"))
         if good < steps or not finite:
             raise DivergedError(self.number, self.epoch, last - steps + min(good, steps - 1))
@@ -236,6 +255,7 @@ class PhaseRun:
         return metrics
 
     def _remember(self, score: float) -> None:
+        """Keep the weights if the score is the best so far; else count towards patience."""
         if score > self.best_score:
             self.best_score, self.stale = score, 0
             if self.keep == "best":
@@ -244,7 +264,7 @@ class PhaseRun:
             self.stale += 1
 
     def finish(self) -> History:
-        """Put the kept weights into the module, and let go of what only training needed."""
+        """Load the kept weights into the module, free the gradients, and return the history."""
         average = self.step.average
         kept = {"last": None, "best": self.best, "ema": None if average is None else average.values}[
             self.keep
@@ -259,7 +279,8 @@ class PhaseRun:
     # -- resuming
 
     def state(self) -> dict[str, Any]:
-        """Everything that changes during the phase, as a tree of tensors and plain values."""
+        """Everything that changes during the phase, as nested dicts of tensors and plain values."""
+        # JSON has no infinity, so a missing best score is stored as None.
         return self.step.state() | {
             "best": self.best,
             "counters": [self.best_score if math.isfinite(self.best_score) else None, self.stale, self.epoch],
@@ -267,7 +288,7 @@ class PhaseRun:
         }
 
     def load(self, state: dict[str, Any]) -> None:
-        """The inverse of `state`."""
+        """Restore what `state` returned."""
         self.step.load(state)
         self._execution = None
         self.best = None if state["best"] is None else laid_out_as(self.module, state["best"])
@@ -277,7 +298,7 @@ class PhaseRun:
 
 
 def to_device(phase: Phase, device: torch.device) -> PhaseModule:
-    """A phase's module on its device, in the memory layout in which its steps are fast."""
+    """Move a phase's module to the device, in the memory layout that is fastest there."""
     module = phase.module.to(device)
     if device.type == "cpu" or phase.recipe.precision == "bf16":
         channels_last_(module)

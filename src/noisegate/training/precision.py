@@ -1,6 +1,6 @@
-"""How numbers are computed: their precision, and the threads that compute them.
+"""Precision of computations and number of CPU threads.
 
-Both are settings of the whole process, so they are changed by turns (`noisegate._turns`).
+Both are settings of the whole process, so runs in several threads take turns (`noisegate._turns`).
 """
 
 from __future__ import annotations
@@ -18,8 +18,13 @@ from noisegate._turns import TURN
 def precision(name: str) -> Iterator[None]:
     """Inside, convolutions and matrix products are computed as a recipe's `precision` says.
 
-    fp32 is exact and adds in a fixed order; tf32 and bf16 are fast. So fp32 is repeatable on a GPU,
-    and small convolutions pay for it: a LeNet's step takes 1.6 times as long.
+    fp32 turns TF32 off and chooses deterministic cuDNN algorithms, so that results on a GPU are
+    repeatable. This costs small convolutions time: a LeNet's step takes 1.6 times as long.
+
+    Parameters
+    ----------
+    name : {"fp32", "tf32", "bf16"}
+        bf16 also allows TF32; the training step adds the autocast.
     """
     cudnn: Any = torch.backends.cudnn
     with TURN:
@@ -35,11 +40,15 @@ def precision(name: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _tensor_float(allowed: bool) -> Iterator[None]:
-    """Inside, TF32 is used or not. Of torch's two sets of switches the one the caller uses is set."""
+    """Inside, TF32 is allowed or not.
+
+    torch has an old and a new set of switches and refuses to mix them: use the set that the caller
+    uses.
+    """
     backends: Any = torch.backends
     try:
         before = torch.get_float32_matmul_precision(), backends.cudnn.allow_tf32
-    except RuntimeError:  # torch refuses a mix of both
+    except RuntimeError:  # the caller has used the new switches
         switches = backends.cuda.matmul, backends.cudnn.conv
         names = [switch.fp32_precision for switch in switches]
         for switch in switches:
@@ -61,7 +70,7 @@ def _tensor_float(allowed: bool) -> Iterator[None]:
 
 @contextlib.contextmanager
 def one_thread() -> Iterator[None]:
-    """Inside, torch computes with one thread, so that sums keep their order."""
+    """Inside, torch computes with one thread, so that sums are taken in a fixed order."""
     with TURN:
         before = torch.get_num_threads()
         torch.set_num_threads(1)

@@ -1,4 +1,4 @@
-"""Random states: one for each run, and seeding that its caller never notices."""
+"""Random states: one per run, and seeding that leaves the caller's random states unchanged."""
 
 from __future__ import annotations
 
@@ -24,15 +24,17 @@ def seed_of(*key: int | str) -> int:
 
 
 class RandomState:
-    """The random state of one run: torch's of the host and of its GPU, numpy's and Python's.
+    """The random state of one run: torch's on the host and on the GPU, numpy's and Python's.
 
-    Inside `active` everything that draws from the global generators draws from this state; before and after,
-    those are what they were. On a GPU the default generator is pointed at a state object of the run's own:
-    a CUDA graph captured inside draws from that very object when it is replayed, whatever else is going on.
+    Inside `active` the global generators continue from this state; on exit they return to the
+    caller's. On a GPU the default generator is pointed at a state object that belongs to the run. A
+    CUDA graph captured inside draws from that very object whenever it is replayed, whatever the
+    default generator points at by then.
 
     Parameters
     ----------
-    device : torch.device, optional
+    device : torch.device, default=None
+        None, or a CPU: the states of the host only.
     """
 
     def __init__(self, device: torch.device | None = None) -> None:
@@ -43,7 +45,7 @@ class RandomState:
         self._host: tuple[Any, Any, Any] = _host_states()
 
     def seed(self, *key: int | str) -> None:
-        """Start anew from the key. Not inside `active`."""
+        """Reset the state to one that depends on the key alone. Do not call inside `active`."""
         seed = seed_of(*key)
         if self._cuda is not None:
             self._cuda.manual_seed(seed)
@@ -55,9 +57,9 @@ class RandomState:
 
     @contextlib.contextmanager
     def active(self) -> Iterator[None]:
-        """Inside, this is the process's random state, and no other thread of noisegate sets another.
+        """Inside, this is the process's random state; other noisegate threads wait for their turn.
 
-        Where it was left is where it goes on the next time.
+        On exit the state is kept, and the next `active` continues from there.
         """
         with TURN:
             callers, cuda = _host_states(), None
@@ -74,17 +76,17 @@ class RandomState:
                     torch.cuda.default_generators[self._index].graphsafe_set_state(cuda)
 
     def save(self) -> tuple[Any, ...]:
-        """Where the state is now, for `restore`. Inside `active`."""
+        """Return the current state, for `restore`. Call inside `active`."""
         return (*_host_states(), None if self._cuda is None else self._cuda.get_state())
 
     def restore(self, saved: tuple[Any, ...]) -> None:
-        """Go back to a saved place. Inside `active`."""
+        """Return to a saved state. Call inside `active`."""
         _set_host_states(saved[:3])
         if self._cuda is not None:
             self._cuda.set_state(saved[3])
 
     def renew(self, saved: tuple[Any, ...]) -> None:
-        """Like `restore`, with a fresh state object: one that a failed capture has left unusable is dropped."""
+        """Like `restore`, with a new state object: a failed capture makes the old one unusable."""
         _set_host_states(saved[:3])
         if self._cuda is not None:
             self._cuda = torch.Generator(self._cuda.device)
@@ -104,7 +106,15 @@ def _set_host_states(states: tuple[Any, ...]) -> None:
 
 @contextlib.contextmanager
 def seeded(*key: int | str, device: torch.device | None = None) -> Iterator[None]:
-    """Seed torch, numpy and random from the key inside the block; put their states back after it."""
+    """Seed torch, numpy and random from the key inside the block; restore their states on exit.
+
+    Parameters
+    ----------
+    *key : int or str
+        See `seed_of`.
+    device : torch.device, default=None
+        A GPU whose generator is seeded too.
+    """
     state = RandomState(device)
     state.seed(*key)
     with state.active():

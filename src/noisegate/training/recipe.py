@@ -1,4 +1,4 @@
-"""The recipe: everything about training that is neither data, network nor method."""
+"""`Recipe`: all settings of training other than data, network and method."""
 
 from __future__ import annotations
 
@@ -24,51 +24,69 @@ CHOICES = {
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """How a network is trained; the same object serves Python, the command line and stored results.
+    """How a network is trained. Python, the command line and stored results share this object.
 
     Attributes
     ----------
-    epochs, steps : int or None
-        Length of training: passes over the data, or updates (then `epochs` is None).
-    batch_size : int
-        Batches are full: N // batch_size a reshuffled epoch, one batch of N if N is smaller.
-    optimizer : {"sgd", "nesterov", "adam", "adamw", "lars"}
-    lr, momentum, betas, eps : float
-        As in torch.optim; `momentum` is for sgd, nesterov and lars.
-    weight_decay : float
-    decay_norm_and_bias : bool
-        False leaves biases and the parameters of normalisation layers out of weight decay (and, with lars,
-        out of the layer-wise rates).
-    schedule : {"constant", "step", "cosine", "poly"}
-        "step" multiplies the rate by `gamma` at each milestone; "cosine" falls to 0; so does "poly", as
-        (1 - step / steps)^power.
-    milestones : tuple of int
-        In epochs, or in steps where the length is in steps.
-    gamma, power : float
-    warmup : float
-        Epochs (or steps) of linear warm-up from 0.
-    clip_norm : float or None
-        Largest gradient norm.
-    crop : int
-        Zero padding of random crops, in pixels; 0 and `crop_to` None: no random crops.
-    crop_to : int or None
-        Side of the crops where it is smaller than the images'; the centre is taken at prediction.
-    flip : bool
-        Random horizontal flips.
-    scales : tuple of float
-        Images with a label for every pixel are scaled by one of these, drawn anew, before they are cropped.
-    normalize : {"auto", "none"}
-        "auto" standardises by the training inputs: pixels per channel, vectors per feature. "none" only
-        brings pixels to [0, 1].
-    ema : float
-        Decay of an exponential moving average of the weights; 0: none.
-    keep : {"last", "best", "ema"}
-        Which weights a phase ends with; "best" is the epoch best by `monitor` on the noisy validation rows.
-    monitor : {"accuracy", "log_likelihood", "mean_iou"}
-        What early stopping and "best" look at, always on observed labels.
-    patience : int or None
-        Stop after this many epochs without gain on the noisy validation rows.
-    precision : {"fp32", "tf32", "bf16"}
+    epochs : int or None, default=100
+        Length of training in passes over the data; None if `steps` is given.
+    steps : int or None, default=None
+        Length of training in updates; None if `epochs` is given.
+    batch_size : int, default=128
+        All batches are full: each reshuffled epoch has N // batch_size of them, or one batch of N
+        rows if N is smaller.
+    optimizer : {"sgd", "nesterov", "adam", "adamw", "lars"}, default="adam"
+        As in torch.optim; "nesterov" is SGD with Nesterov momentum.
+    lr : float, default=1e-3
+        Learning rate.
+    momentum : float, default=0.9
+        Momentum of sgd, nesterov and lars.
+    betas : (float, float), default=(0.9, 0.999)
+        Decay rates of the moments of adam and adamw.
+    eps : float, default=1e-8
+        Added to the denominator of adam and adamw.
+    weight_decay : float, default=0.0
+        Weight decay: decoupled in adamw, an L2 term of the gradient in the others.
+    decay_norm_and_bias : bool, default=True
+        False exempts biases and the parameters of normalisation layers from weight decay (and, with
+        lars, from the layer-wise rates).
+    schedule : {"constant", "step", "cosine", "poly"}, default="constant"
+        "step" multiplies the rate by `gamma` at each milestone; "cosine" decays to 0; "poly" does
+        so as (1 - step / steps)^power.
+    milestones : tuple of int, default=()
+        Milestones of the schedule "step", in epochs, or in steps if the length is in steps.
+    gamma : float, default=0.1
+        Factor of the schedule "step".
+    power : float, default=0.9
+        Exponent of the schedule "poly".
+    warmup : float, default=0.0
+        Length of a linear warm-up from 0, in epochs, or in steps if the length is in steps.
+    clip_norm : float or None, default=None
+        Maximum norm of the gradient. None: no clipping.
+    crop : int, default=0
+        Zero padding of random crops, in pixels. With 0 and `crop_to` None there are no crops.
+    crop_to : int or None, default=None
+        Side of the crops, if smaller than that of the images; prediction uses the centre. None:
+        crops are as large as the images.
+    flip : bool, default=False
+        Whether images are flipped horizontally at random.
+    scales : tuple of float, default=()
+        Images with a label for every pixel are scaled by one of these factors, drawn at random each
+        time, and then cropped. Empty: no scaling.
+    normalize : {"auto", "none"}, default="auto"
+        "auto" standardises inputs by the statistics of the training rows: images per channel,
+        vectors per feature. "none" only scales pixels to [0, 1].
+    ema : float, default=0.0
+        Decay of an exponential moving average of the weights; 0: no average.
+    keep : {"last", "best", "ema"}, default="last"
+        Which weights a phase ends with. "best": those of the epoch with the best `monitor` on the
+        noisy validation rows.
+    monitor : {"accuracy", "log_likelihood", "mean_iou"}, default="accuracy"
+        Metric of early stopping and of "best", computed on observed labels.
+    patience : int or None, default=None
+        Stop after this many epochs without improvement on the noisy validation rows. None: never.
+    precision : {"fp32", "tf32", "bf16"}, default="fp32"
+        Number format of convolutions and matrix products; see `noisegate.training.precision`.
 
     Examples
     --------
@@ -107,6 +125,7 @@ class Recipe:
     precision: str = "fp32"
 
     def __post_init__(self) -> None:
+        # Convert numpy scalars to Python numbers, so that recipes can be JSON.
         for field in dataclasses.fields(self):
             if isinstance(value := getattr(self, field.name), np.generic):
                 object.__setattr__(self, field.name, value.item())
@@ -139,7 +158,7 @@ class Recipe:
             raise InputError("recipe: keep='ema' needs an ema decay, e.g. ema=0.999")
 
     def replace(self, **changes: Any) -> Recipe:
-        """A copy with some fields changed; giving `steps` alone unsets `epochs`, and the other way round."""
+        """Copy with some fields changed; giving `steps` alone unsets `epochs`, and vice versa."""
         unknown = set(changes) - {field.name for field in dataclasses.fields(self)}
         if unknown:
             raise UnknownNameError(
@@ -153,22 +172,26 @@ class Recipe:
 
     @property
     def needs_validation(self) -> bool:
-        """Whether training looks at noisy validation rows."""
+        """Whether training uses noisy validation rows, for early stopping or for "best"."""
         return self.patience is not None or self.keep == "best"
 
     def to_dict(self) -> dict[str, Any]:
-        """All fields as plain data; later ones only where they are used, so that stored runs keep their names."""
+        """All fields as plain data.
+
+        Fields that were added in later versions are left out if they have their default, so that
+        runs stored before keep their identity.
+        """
         values = dataclasses.asdict(self)
         values = {name: v for name, v in values.items() if name not in _LATER or v != _LATER[name]}
         return {name: list(v) if isinstance(v, tuple) else v for name, v in values.items()}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Recipe:
-        """The inverse of `to_dict`; fields that are left out take their defaults."""
+        """Make a recipe from the result of `to_dict`; missing fields take their defaults."""
         return cls().replace(**values)
 
     def total_steps(self, steps_per_epoch: int) -> int:
-        """Number of updates of a phase."""
+        """Number of updates in a phase."""
         return self.steps if self.steps is not None else int(self.epochs or 0) * steps_per_epoch
 
     def learning_rates(self, steps_per_epoch: int) -> list[float]:
@@ -178,6 +201,7 @@ class Recipe:
         return [self.lr * self._factor(step, total, unit) for step in range(total)]
 
     def _factor(self, step: int, total: int, unit: int) -> float:
+        """Learning rate at a step relative to `lr`; `unit` is 1 or the steps per epoch."""
         warmup = self.warmup * unit
         if step < warmup:
             return (step + 1) / (warmup + 1)
@@ -224,19 +248,30 @@ _RANGES: dict[str, tuple[Callable[[float | None], bool], str]] = {
 }
 
 
-#: Fields that came after runs were stored, with their defaults.
+#: Fields added after the first stored runs, with their defaults: see `to_dict`.
 _LATER: dict[str, Any] = {"power": 0.9, "scales": ()}
-#: Of random scaling in DeepLab's code.
+#: The scales that DeepLab's published code draws from.
 SCALES = (0.5, 0.75, 1.0, 1.25, 1.5, 1.75, 2.0)
 
 
 def auto_recipe(n_rows: int, input_shape: tuple[int, ...], maps: bool = False) -> Recipe:
-    """A recipe that works without tuning: enough updates for the size of the data.
+    """Choose a recipe that works without tuning, by the size and shape of the data.
 
-    Batches of a sixteenth of the rows or less: 8, 16, 32, 64 or 128; about 1,000 updates, in at least 20 epochs
-    (30 for images) and at most 100; a cosine schedule. Adam for vectors and grey images; nesterov SGD with
-    weight decay, crops and flips for colour images, its gradient clipped, without which Logistic-Normal diverges.
-    For maps of labels batches of 8, about 1,500 updates, SGD with the "poly" schedule, random scales and flips.
+    The batch size is the largest of 8, 16, 32, 64 and 128 that is at most a sixteenth of the rows
+    (at least 8). There are about 1,000 updates, in 20 (images: 30) to 100 epochs, with a cosine
+    schedule. Vectors and grey images are trained by Adam. Colour images are trained by Nesterov SGD
+    with weight decay, crops, flips and gradient clipping, without which Logistic-Normal diverges.
+    Label maps use batches of 8, about 1,500 updates, SGD with the schedule "poly", random scales
+    and flips.
+
+    Parameters
+    ----------
+    n_rows : int
+        Number of training rows.
+    input_shape : tuple of int
+        (d,) or (C, H, W).
+    maps : bool, default=False
+        Whether there is a label for every pixel.
     """
     if maps:
         epochs = min(100, max(10, math.ceil(1500 / max(1, n_rows // 8))))

@@ -1,4 +1,4 @@
-"""The stream of a run: where its work goes, its random state, and the clock of its epochs."""
+"""The stream of a run: its CUDA stream, random state, choice of execution, and epoch clock."""
 
 from __future__ import annotations
 
@@ -21,11 +21,12 @@ log = logging.getLogger("noisegate")
 
 
 class ExecutionStream:
-    """Where the work of one run goes: its CUDA stream, its random state, and how steps are executed.
+    """The CUDA stream and the random state of one run, and the choice how its steps are executed.
 
     Parameters
     ----------
     device : torch.device
+        Where the run is trained.
     execution : {"auto", "eager", "captured", "compiled"}, default="auto"
         "captured": each phase's step is one CUDA graph. "compiled": the networks go through
         `torch.compile` first. "auto": captured on a GPU; compiled first where that pays
@@ -34,8 +35,9 @@ class ExecutionStream:
     Attributes
     ----------
     random : RandomState
+        The random state of the run.
     cuda : torch.cuda.Stream or None
-        None on a CPU.
+        The stream of the run; None on a CPU.
     """
 
     def __init__(self, device: torch.device, execution: str = "auto") -> None:
@@ -55,7 +57,7 @@ class ExecutionStream:
 
     @contextlib.contextmanager
     def on_stream(self) -> Iterator[None]:
-        """Inside, GPU work goes to this run's stream; the random states are the caller's."""
+        """Inside, GPU work goes to this run's stream; the random states stay the caller's."""
         if self.cuda is None:
             yield
             return
@@ -63,17 +65,26 @@ class ExecutionStream:
             yield
 
     def open(self) -> None:
-        """Let this run's work wait for what the caller's stream was given so far, such as the data."""
+        """Make this run's stream wait for the caller's, e.g. for copies of the data."""
         if self.cuda is not None:
             self.cuda.wait_stream(torch.cuda.current_stream(self.cuda.device))
 
     def close(self) -> None:
-        """Let what the caller's stream is given from now on wait for this run's work."""
+        """Make the caller's stream wait for the work of this run."""
         if self.cuda is not None:
             torch.cuda.current_stream(self.cuda.device).wait_stream(self.cuda)
 
     def choices(self, module: nn.Module, images: int, precision: str) -> tuple[str, ...]:
-        """The ways to execute the steps of a phase, in the order in which they are tried."""
+        """Ways to execute the steps of a phase, in the order in which to try them.
+
+        Parameters
+        ----------
+        module : nn.Module
+            What is trained.
+        images : int
+            Number of steps times batch size.
+        precision : {"fp32", "tf32", "bf16"}
+        """
         if self.cuda is None or self.execution == "eager":
             return ("eager",)
         if distributed.world().several:
@@ -88,7 +99,7 @@ class ExecutionStream:
 
 
 class Clock:
-    """Seconds of an epoch, and of the training in it; the latter by a GPU's own clock if there is one."""
+    """Measures the seconds of an epoch and of the training in it, on a GPU by CUDA events."""
 
     def __init__(self, device: torch.device) -> None:
         self._started, self._trained = time.perf_counter(), 0.0
@@ -99,12 +110,12 @@ class Clock:
             self._events[0].record()
 
     def mark(self) -> None:
-        """Note that the last update was made, or handed to the GPU."""
+        """Mark the end of training: the last update has been made, or queued on the GPU."""
         self._trained = time.perf_counter() - self._started
         if self._events:
             self._events[1].record()
 
     def read(self) -> dict[str, float]:
-        """`train_seconds` and `seconds`; to be called once the epoch's numbers were read."""
+        """Return `train_seconds` and `seconds`; call it when the epoch's numbers were read."""
         trained = self._events[0].elapsed_time(self._events[1]) / 1e3 if self._events else self._trained
         return {"train_seconds": trained, "seconds": time.perf_counter() - self._started}

@@ -1,4 +1,4 @@
-"""The trainer: it drives a generator of phases, and knows nothing of methods or objectives."""
+"""The trainer: drives a generator of phases. It knows neither methods nor objectives."""
 
 from __future__ import annotations
 
@@ -21,13 +21,23 @@ from noisegate.training.phase_run import Metrics, PhaseRun, to_device
 from noisegate.training.precision import one_thread, precision
 from noisegate.training.stream import ExecutionStream
 
-#: Seconds between two checkpoints of a phase under way.
+#: Minimum number of seconds between two checkpoints of an unfinished phase.
 CHECKPOINT_SECONDS = 30.0
 
 
 @dataclass(frozen=True)
 class Epoch:
-    """What is told after each epoch: where the run is, and the numbers of the epoch."""
+    """The report after each epoch: the position in the run, and the numbers of the epoch.
+
+    Attributes
+    ----------
+    phase : int
+        Number of the phase, from 0.
+    phase_name : str
+    epoch, n_epochs : int
+        Finished epochs and total epochs of the phase.
+    metrics : dict of str to float
+    """
 
     phase: int
     phase_name: str
@@ -37,33 +47,34 @@ class Epoch:
 
 
 class Trainer:
-    """One run: iterate over it to train an epoch at a time; `fitted` is there at the end.
+    """Trains one run. Iterate over it to train an epoch at a time, then read `fitted`.
 
-    It has a random state and, on a GPU, a stream of its own, so runs can be interleaved in one thread,
-    or in several, and the caller's random states stay what they were.
+    Each trainer has its own random state and, on a GPU, its own stream. So several runs can be
+    interleaved, in one thread or in several, and the caller's random states do not change.
 
     Parameters
     ----------
     phases : function (job) -> generator of phases
         A method's `phases`.
     job : Job
-    folder : RunFolder, optional
-        Where checkpoints go and are resumed from.
-    evidence : Evidence, optional
-        What is measured on clean labels; its numbers go to the history and nowhere else.
+        The rows, the network, the recipe, the seed and the device.
+    folder : RunFolder, default=None
+        Where checkpoints are written to and resumed from. None: no checkpoints.
+    evidence : Evidence, default=None
+        Numbers computed from clean labels. They go to the history and nowhere else. None: none.
     evaluate_every : int, default=1
-        Epochs between two evaluations with evidence, the last epoch always among them; 0: none. If it
-        is more than 1, the validation rows wait for them too, unless the recipe decides by these
-        (patience, keep="best").
+        Epochs between two evaluations of the evidence, which is always evaluated after the last
+        epoch; 0: never. If it is more than 1, the validation rows are evaluated at the same epochs,
+        unless the recipe needs them after every epoch (patience, keep="best").
     execution : {"auto", "eager", "captured", "compiled"}, default="auto"
         See `noisegate.training.stream.ExecutionStream`.
 
     Attributes
     ----------
     histories : list of list of dict
-        One list a phase, one dict an epoch.
+        One list per phase, one dict per epoch.
     fitted : Fitted or None
-        What the generator returned.
+        What the generator returned; None until the run is finished.
     """
 
     def __init__(
@@ -88,12 +99,12 @@ class Trainer:
         return drain(self.run_chunks())
 
     def run_chunks(self) -> Iterator[Epoch | Pending | None]:
-        """The run in chunks of work, between which other runs may work in the same thread.
+        """Train in chunks of work; other runs in the same thread may work between two chunks.
 
         Yields
         ------
-        The numbers of an epoch; None, where a GPU was given some work and there is more to do; or what
-        the run waits for: it should not be asked for more before that is ready.
+        An `Epoch`, after each epoch; None, after work was queued on a GPU and more is to come; or a
+        `Pending`, which must be ready before the next chunk is asked for.
         """
         self._refuse_diverged()
         self.stream.open()
@@ -113,9 +124,10 @@ class Trainer:
         self.close()
 
     def close(self) -> None:
-        """Wait until the last checkpoint is on disk; what the caller's stream gets next comes after this run."""
+        """Wait until the last checkpoint is on disk; make the caller's stream wait for ours."""
         try:
-            # Where the GPU is lost already, that is not what the caller should hear of.
+            # If the GPU has failed, the original error matters more than one from closing the
+            # stream.
             with contextlib.suppress(RuntimeError):
                 self.stream.close()
         finally:
@@ -123,18 +135,23 @@ class Trainer:
 
     @contextlib.contextmanager
     def _seeded(self, *key: int | str) -> Iterator[None]:
+        """Inside, random numbers depend on the run's seed and this key alone.
+
+        So a phase that is loaded instead of trained does not change the random numbers of the next.
+        """
         self.stream.random.seed(self.job.seed, *key)
         with self.stream.active(), precision(self.job.recipe.precision):
             yield
 
     def _refuse_diverged(self) -> None:
+        """Raise if the folder says that this run diverged before: it would diverge again."""
         where = distributed.from_first(self.folder.divergence if self.folder else None)
         if where is not None:
             raise DivergedError(**where)
 
     def _run_phase(self, phase: Phase, number: int) -> Generator[Epoch | Pending | None, None, History]:
-        """Train a phase, or load what it had come to; returns its history."""
-        # Of several processes the first one has the folder, and tells the others what is in it.
+        """Train a phase, or load its final state if it had finished; return its history."""
+        # Only the first process has the folder; it sends the others what is stored there.
         stored = distributed.from_first(self.folder.finished_phase(number) if self.folder else None)
         if stored is not None:
             with self.stream.active():
@@ -160,7 +177,7 @@ class Trainer:
         return history
 
     def _run_epoch(self, run: PhaseRun) -> Generator[Pending | None, None, Metrics]:
-        """One epoch; between its chunks others may use the process's random states and their own streams."""
+        """Train one epoch; between its chunks other runs may use the process's random states."""
         self.stream.random.seed(self.job.seed, "epoch", run.number, run.epoch)
         chunks = run.run_chunks()
         item: Metrics | Pending | None = None
@@ -168,12 +185,14 @@ class Trainer:
             while not isinstance(item, dict):
                 with self._turn(run):
                     item = next(chunks)
-                    # A CPU has no use for the breaks, unless another thread waits for its turn.
+                    # Breaks between chunks are useless on a CPU, unless another thread waits for
+                    # its turn.
                     while item is None and self.stream.cuda is None and not TURN.wanted:
                         item = next(chunks)
                 if not isinstance(item, dict):
                     yield item
         except DivergedError as error:
+            # An earlier checkpoint may still be on its way to the folder.
             self._writer.wait()
             if self.folder:
                 self.folder.record_divergence(phase=error.phase, epoch=error.epoch, step=error.step)
@@ -182,9 +201,9 @@ class Trainer:
 
     @contextlib.contextmanager
     def _turn(self, run: PhaseRun) -> Iterator[None]:
-        """Inside, this run works: its random state, stream, precision and threads are in use."""
+        """Inside, this run's random state, stream, precision and threads are in effect."""
         if not run.draws:
-            # Nothing but replays: they read no state of the process.
+            # Replays of a CUDA graph do not depend on the state of the process.
             with self.stream.on_stream():
                 yield
             return
@@ -193,7 +212,7 @@ class Trainer:
             yield
 
     def _checkpoint(self, run: PhaseRun) -> None:
-        """Store the state of a phase under way, if the last time is long enough ago."""
+        """Store the state of an unfinished phase, if the last checkpoint is old enough."""
         if not self.folder or time.monotonic() - self._checkpointed < CHECKPOINT_SECONDS:
             return
         folder = self.folder

@@ -18,40 +18,44 @@ from noisegate.training.optimizers import build_optimizer
 from noisegate.training.phase import Batch, PhaseModule
 from noisegate.training.recipe import Recipe
 
-#: Steps before a capture. They leave no trace, and may go beyond the last step of a phase.
+#: Number of steps run before a capture and then undone. They may go beyond the last step of a
+#: phase.
 WARMUP_STEPS = 3
 
 
 class Step:
-    """Draw a batch, compute the losses, update the weights: call it for one step.
+    """One training step per call: gather a batch, compute the losses, update the weights.
 
-    It is capture-safe: whatever differs from step to step (the rows, the learning rate, the counters)
-    lies in tensors of fixed shape that it reads and writes.
+    A step is capture-safe: everything that differs from step to step (row numbers, learning rate,
+    counters) is read from and written to tensors of fixed shape.
 
     Parameters
     ----------
     module : PhaseModule
+        What is trained.
     job : Job
-        For its training rows and augmentation.
+        Provides the training rows and the augmentation.
     recipe : Recipe
     steps_per_epoch : int
     rows_per_step : int
-        Of this process.
+        Batch size in this process.
     world : World
-        The processes that share the batch.
+        The processes that share each batch.
 
     Attributes
     ----------
     order : int64 tensor (steps_per_epoch, rows_per_step)
-        The rows of the epoch's batches.
+        Row numbers of the epoch's batches.
     number : int64 tensor ()
-        Steps so far in the phase.
+        Number of steps so far in the phase.
     epoch : int64 tensor ()
+        Number of the epoch.
     loss_sum : float64 tensor ()
-        Of the epoch's steps.
+        Sum of the losses of the epoch's steps.
     good : int64 tensor ()
-        The epoch's steps before the first one whose loss was not finite.
+        Number of the epoch's steps before the first loss that was not finite.
     average : MovingAverage or None
+        The moving average of the weights, if the recipe has one.
     """
 
     def __init__(
@@ -82,18 +86,18 @@ class Step:
         self.average = MovingAverage(module, recipe.ema) if recipe.ema else None
 
     def __call__(self, x: Tensor | None = None) -> None:
-        """Train on the next rows of `order`, which the device finds by its own counter.
+        """Train on the next rows of `order`; a counter on the device finds them.
 
         Parameters
         ----------
-        x : tensor, optional
-            The inputs of those rows, on any device; by default they are gathered on the rows' device.
+        x : tensor, default=None
+            Inputs of those rows, on any device. None: gather them from the resident rows.
         """
         place = self.number.remainder(self.steps_per_epoch).view(1)
         self.on(self.order.index_select(0, place).view(-1), x)
 
     def on(self, index: Tensor, x: Tensor | None = None) -> None:
-        """Train on the rows `index`."""
+        """Train on the rows `index`; see `__call__`."""
         rows = self.job.train
         torch.index_select(self.rates, 0, self.number.view(1), out=self.lr.view(1))
         inputs = rows.gather(index) if x is None else x.to(self.job.device, non_blocking=True)
@@ -115,12 +119,14 @@ class Step:
             if self.recipe.clip_norm is not None:
                 parameters = update.trained.parameters()
                 nn.utils.clip_grad_norm_(parameters, self.recipe.clip_norm, foreach=True)
+            # As with gradient scalers, found_inf = 1 makes the fused kernels skip the update.
             optimizer.found_inf = None if active is None else 1.0 - active.float()
             optimizer.step()
             self.loss_sum.add_(loss.detach())
         if self.average is not None:
             self.average.follow()
-        # Once a loss is not finite the sum never is again: this counts the steps before.
+        # Once a loss is not finite, neither is the sum: 0 * inf is NaN. So this counts the steps
+        # before.
         self.good.add_(self.loss_sum * 0 == 0)
         self.number.add_(1)
 
@@ -130,7 +136,7 @@ class Step:
         return torch.autocast(self.job.device.type, dtype=torch.bfloat16)
 
     def begin_epoch(self, epoch: int, order: Tensor) -> None:
-        """Set the rows of an epoch's batches, `(steps, rows_per_step)`, and start its sums anew."""
+        """Set the epoch's row numbers, `(steps, rows_per_step)`, and reset its sums."""
         self.epoch.fill_(epoch)
         self.loss_sum.zero_()
         self.good.zero_()
@@ -144,12 +150,12 @@ class Step:
         return [*weights, *moments, *averages, self.lr, self.number, self.good, self.loss_sum]
 
     def release(self) -> None:
-        """Let go of the gradients."""
+        """Free the gradients."""
         for optimizer in self.optimizers:
             optimizer.zero_grad()
 
     def state(self) -> dict[str, Any]:
-        """What changes from step to step, for a checkpoint."""
+        """Everything that changes from step to step, for a checkpoint."""
         return {
             "module": self.module.state_dict(),
             "optimizer": [of_one for optimizer in self.optimizers for of_one in optimizer.state],
@@ -158,7 +164,7 @@ class Step:
         }
 
     def load(self, state: Mapping[str, Any]) -> None:
-        """The inverse of `state`."""
+        """Restore what `state` returned."""
         self.module.load_state_dict(state["module"])
         stored = iter(state["optimizer"])
         for optimizer in self.optimizers:

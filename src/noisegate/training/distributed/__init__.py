@@ -1,31 +1,34 @@
-"""One run on several GPUs or machines: every process takes its part of every batch.
+"""One run on several GPUs or machines: each process trains on its part of every batch.
 
-Where torch.distributed is initialised with W > 1 processes, a run is spread over them; nothing here makes a
-difference otherwise. Every process has all the data, the same seed and the same shuffled order, and the batch of
-the recipe is the batch of all processes together: process r takes the r-th of W equal parts. A run with W processes
-is the same run as with one: the same order, the same batches, as many updates, and, where a network looks at each
-row by itself, the same losses and weights up to rounding. All processes must make the same calls.
+If torch.distributed is initialised with W > 1 processes, a run is spread over them; otherwise this
+package has no effect. Every process has all the data, the same seed and the same shuffled order.
+The recipe's batch size is that of all processes together: process r takes the r-th of W equal
+parts. A run on W processes has the same order, batches and number of updates as on one, and, if the
+network treats each row independently, the same losses and weights up to rounding. All processes
+must make the same calls.
 
-What adds up over processes, and what is each process's own:
+What is combined over processes, and what is not:
 
-- `weighted_mean` divides by the weights of the whole batch, so the losses of the parts add up to the loss of the
-  batch; gradients are added before they are clipped. A loss must be a sum of such means: a term that is something
-  else would count W times. A method that has one says so (`Method.why_one_process`) and is refused.
-- Small-loss selection (co-teaching, causalnl) happens within each process's part: of each of the W parts the share
-  R(e) with the smallest losses is kept, in place of the share R(e) of the whole batch. Where the losses are spread
-  evenly that is nearly the same; the smaller the parts, the more it differs (of 8 rows, R(e) = 0.8 keeps 6, not
-  6.4). MentorNet's threshold follows the quantile of each part; at the end of an epoch the first process's goes on.
-  Mixup mixes rows of one part.
-- Random numbers that decide the order, and all that is drawn between epochs and phases, are the same everywhere.
-  Augmentation, dropout and Monte-Carlo samples are drawn by each process for its rows, from seed, phase, epoch and
-  the number of the process.
-- A phase with fewer rows than a batch takes one batch of all of them, less what cannot be split evenly.
-- Batch normalisation sees one part, so it depends on W. Its running statistics, and every other buffer, are those
-  of the first process from the end of an epoch on.
-- State for every row (`Job.per_example`) is written by the process that saw the row; at the end of an epoch it is
-  brought together. Rows that an epoch repeats have the mean of what several processes wrote.
-- Every process evaluates everything; the first one's numbers count, and only it writes and prints.
-- Steps run eagerly: whether NCCL's operations can be captured in a CUDA graph is not tested.
+- `weighted_mean` divides by the sum of weights of the whole batch, so that the losses of the parts
+  add up to the loss of the batch. Gradients are summed before they are clipped. So a loss must be a
+  sum of such means: any other term would count W times. A method with such a term declares it
+  (`Method.why_one_process`) and is refused.
+- Small-loss selection (co-teaching, causalnl) happens within each part: the fraction R(e) of rows
+  with the smallest losses is kept in each of the W parts, not in the whole batch. The difference is
+  small if losses are spread evenly over parts, and grows as the parts shrink (of 8 rows, R(e) = 0.8
+  keeps 6, not 6.4). MentorNet's threshold follows the quantile of each part; after each epoch all
+  processes take over that of the first. Mixup mixes rows of one part.
+- Random numbers that decide the order, and all those drawn between epochs and phases, are the same
+  in all processes. Augmentation, dropout and Monte-Carlo samples are drawn by each process for its
+  own rows, and depend on seed, phase, epoch and rank.
+- A phase with fewer rows than a batch trains on one batch of all rows, less a remainder that cannot
+  be split evenly.
+- Batch normalisation uses the statistics of one part, so its results depend on W. After each epoch
+  its running statistics, and all other buffers, are copied from the first process.
+- State for every row (`Job.per_example`) is written by the process that trains on the row, and
+  merged after each epoch. If several processes wrote a row, their mean is kept.
+- Every process evaluates all rows; the numbers of the first count, and only it writes and prints.
+- Steps are executed eagerly: capturing NCCL's operations in a CUDA graph is untested.
 """
 
 from __future__ import annotations
@@ -45,9 +48,10 @@ from noisegate.training.distributed.starting import (
 from noisegate.training.distributed.sums import add_gradients, add_step, broadcast, merge_rows, whole_batch
 
 if _dist.is_available():
-    # Its functions have for a default the group of all processes as it is when they are defined. Torch imports it
-    # at an optimiser's first step: the group would then outlive its end, and a thread of gloo's that lets go of a
-    # tensor while Python shuts down ends the process by an abort.
+    # Default arguments of this module's functions keep the process group that exists at import.
+    # Torch would import it at an optimiser's first step, when there is a group; that group would
+    # outlive destroy_process_group, and a gloo thread that frees a tensor while Python shuts down
+    # aborts the process. Imported here, before there is a group, the defaults are harmless.
     import torch.distributed.nn.functional  # noqa: F401
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""The processes of a run, and what one of them tells the others."""
+"""The processes of a run, and sending values and errors between them."""
 
 from __future__ import annotations
 
@@ -17,14 +17,20 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class World:
-    """How many processes there are, and which one this is."""
+    """The number of processes, and the rank of this one.
+
+    Attributes
+    ----------
+    rank : int, default=0
+    size : int, default=1
+    """
 
     rank: int = 0
     size: int = 1
 
     @property
     def several(self) -> bool:
-        """Whether there is anybody else."""
+        """Whether there is more than one process."""
         return self.size > 1
 
     @property
@@ -33,7 +39,7 @@ class World:
         return self.rank == 0
 
     def part(self, n: int) -> slice:
-        """This process's part of a batch of n rows.
+        """The slice of a batch of n rows that belongs to this process.
 
         >>> World(rank=1, size=2).part(6)
         slice(3, 6, None)
@@ -49,14 +55,14 @@ class World:
 
 
 def world() -> World:
-    """The processes of torch.distributed; this one alone where that is not initialised."""
+    """The processes of torch.distributed; a world of one if it is not initialised."""
     if not (dist.is_available() and dist.is_initialized()):
         return World()
     return World(dist.get_rank(), dist.get_world_size())
 
 
 def from_first(value: T) -> T:
-    """The first process's value, everywhere; it must be picklable."""
+    """Send the first process's value, which must be picklable, to all processes; return it."""
     if not world().several:
         return value
     box = [value]
@@ -65,7 +71,10 @@ def from_first(value: T) -> T:
 
 
 def on_first(make: Callable[[], T]) -> T | None:
-    """What `make` returns in the first process, None in the others; its error is raised in all."""
+    """Call `make` in the first process only; return its result there and None in the others.
+
+    If it raises an error, all processes raise that error.
+    """
     here = world()
     if not here.several:
         return make()
@@ -82,7 +91,12 @@ def on_first(make: Callable[[], T]) -> T | None:
 
 
 def packed_error(error: Exception) -> bytes:
-    """An error as bytes: by pickle, part by part if its constructor wants other arguments, or as plain words."""
+    """Serialise an error.
+
+    Pickle fails for errors whose constructor takes other arguments than `args`. Then the class,
+    arguments and attributes are pickled one by one; if that fails too, a RuntimeError with the same
+    message.
+    """
     ways = ((error, None, None), (type(error), error.args, error.__dict__))
     for way in ways:
         with contextlib.suppress(Exception):
@@ -93,6 +107,7 @@ def packed_error(error: Exception) -> bytes:
 
 
 def unpacked_error(packed: bytes) -> Exception:
+    """Restore an error from the result of `packed_error`."""
     found, args, state = pickle.loads(packed)
     if isinstance(found, Exception):
         return found

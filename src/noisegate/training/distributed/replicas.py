@@ -1,4 +1,4 @@
-"""Keeping the processes of a run alike: their weights, their buffers, the state of single rows."""
+"""Keep the weights, buffers and per-example state of all processes of a run the same."""
 
 from __future__ import annotations
 
@@ -14,14 +14,15 @@ from noisegate.training.randomness import RandomState
 
 
 class Replicas:
-    """A phase's module in each of several processes; in a single process nothing here does anything.
+    """Synchronises a phase's module over several processes; with a single process it does nothing.
 
-    Making it gives every process the weights of the first one.
+    The constructor copies the weights of the first process to all others.
 
     Parameters
     ----------
     module : PhaseModule
     job : Job
+        Knows which buffers hold per-example state.
     world : World
     """
 
@@ -34,12 +35,14 @@ class Replicas:
             self._per_example = {name for name, buffer in named if job.is_per_example(buffer)}
 
     def begin_epoch(self, random: RandomState | None, phase: int, epoch: int) -> None:
-        """Take over what the first process's `begin_epoch` left; then draw for the own rows only.
+        """Copy the buffers of the first process; then give each process its own random numbers.
 
         Parameters
         ----------
-        random : RandomState, optional
-            Active.
+        random : RandomState or None
+            The random state of the run, which must be active. None: leave random states alone.
+        phase, epoch : int
+            Numbers of the phase and the epoch, on which the random numbers depend.
         """
         if not self._world.several:
             return
@@ -55,8 +58,8 @@ class Replicas:
         ----------
         order : int64 tensor
             The rows that this process has trained on.
-        average : MovingAverage, optional
-            Its copies of the buffers are treated alike.
+        average : MovingAverage or None
+            Its copies of the buffers are synchronised in the same way.
         """
         if not self._world.several:
             return
@@ -71,7 +74,7 @@ class Replicas:
 
 
 def own_draws(state: RandomState, device: torch.device, *key: int | str) -> None:
-    """Go on with random numbers that follow from the key. Inside `state.active()`."""
+    """Reset the active random state to one that depends on the key."""
     other = RandomState(device)
     other.seed(*key)
     with other.active():

@@ -1,4 +1,4 @@
-"""Starting the processes of a run, and joining those that torchrun has started."""
+"""Start the processes of a run, or join those that torchrun has started."""
 
 from __future__ import annotations
 
@@ -24,19 +24,24 @@ from noisegate.errors import InputError
 from noisegate.training.distributed.processes import World, packed_error, unpacked_error, world
 
 T = TypeVar("T")
-#: What torchrun tells its processes.
+#: Environment variables that torchrun sets in its processes.
 ENVIRONMENT = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
-# Long enough for the first process to write a checkpoint or evaluate alone on a slow disk.
+# Long enough for the others to wait while the first process writes or evaluates on a slow disk.
 TIMEOUT = datetime.timedelta(minutes=30)
-#: Where the errors come from that one process raises because another one has gone.
+#: Modules of the errors that a process raises because another process has ended.
 PLAIN = ("builtins", "torch.distributed")
 
 
 def from_environment(device: str | torch.device = "auto") -> World:
-    """Join the processes that torchrun has started, if it has and nobody did it before.
+    """Join the processes that torchrun has started; do nothing if there are none or it is done.
 
-    With GPUs this process's is the one of its number on the machine (LOCAL_RANK), and NCCL moves the numbers; on
-    CPUs gloo does.
+    On GPUs each process uses the GPU whose number is LOCAL_RANK, and NCCL communicates; on CPUs
+    gloo does.
+
+    Parameters
+    ----------
+    device : str or torch.device, default="auto"
+        "auto" uses GPUs if there are any.
     """
     if world().several or not started_by_torchrun():
         return world()
@@ -49,16 +54,16 @@ def from_environment(device: str | torch.device = "auto") -> World:
 
 
 def leave_together() -> None:
-    """Leave the others at the end of the work; nobody goes while another one still needs it."""
+    """Wait until all processes have finished, then leave the process group."""
     if dist.is_available() and dist.is_initialized():
         dist.barrier()
         _leave()
 
 
 def _stay_on_this_machine() -> None:
-    """Let gloo and NCCL use the loopback interface alone, where nobody else can reach them.
+    """Make gloo and NCCL use the loopback interface only, which other machines cannot reach.
 
-    What a machine calls itself need not be an address anyway.
+    It also avoids failures on machines whose host name does not resolve to an address.
     """
     if sys.platform == "linux":
         for name in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"):
@@ -66,7 +71,7 @@ def _stay_on_this_machine() -> None:
 
 
 def started_by_torchrun() -> bool:
-    """Whether this is one of several processes that were started together."""
+    """Whether this is one of several processes that torchrun has started."""
     told = all(name in os.environ for name in ENVIRONMENT)
     return told and dist.is_available() and int(os.environ["WORLD_SIZE"]) > 1
 
@@ -86,13 +91,13 @@ def _leave() -> None:
 
 
 def uses_gpus(device: str | torch.device) -> bool:
-    """Whether processes on this device are one a GPU."""
+    """Whether processes on this device use one GPU each."""
     kind = "cuda" if str(device) == "auto" and torch.cuda.is_available() else str(device)
     return kind.startswith("cuda")
 
 
 def check_devices(n: int, device: str | torch.device) -> None:
-    """Refuse more processes than GPUs, and a single GPU for all of them."""
+    """Raise InputError for more processes than GPUs, or if one GPU is named for all of them."""
     if n < 1:
         raise InputError(f"the number of devices must be at least 1, got {n}")
     if not dist.is_available():
@@ -109,22 +114,25 @@ def check_devices(n: int, device: str | torch.device) -> None:
 
 
 def launch(function: Callable[..., T], n: int, *args: Any, device: str | torch.device = "auto") -> list[T]:
-    """Call a function in n new processes of this machine that are joined; return what each returned.
+    """Call a function in n new processes that form a process group; return the list of results.
 
     Parameters
     ----------
     function : function
-        It and its arguments must be picklable: a function of a module, or a `functools.partial` of one. A script
-        that calls this needs `if __name__ == "__main__":`, as everywhere with processes in Python.
+        The function and its arguments must be picklable: a module-level function, or a
+        `functools.partial` of one. A script that calls `launch` needs `if __name__ == "__main__":`,
+        because each process imports the script.
     n : int
+        Number of processes.
     *args
-    device : "auto", "cpu", "cuda"
-        A GPU for each process where there are GPUs, at most as many as there are; otherwise CPU processes.
+        Arguments of the function.
+    device : {"auto", "cpu", "cuda"}, default="auto"
+        "cuda": a GPU for each process. "auto": the same if there are GPUs, else the CPU.
 
     Raises
     ------
     Exception
-        The first error in any of them; the others are ended. Ctrl-C ends them all.
+        The first error in any process; the other processes are ended. Ctrl-C ends all of them.
     """
     check_devices(n, device)
     with tempfile.TemporaryDirectory(prefix="noisegate-") as folder:
@@ -146,7 +154,7 @@ def launch(function: Callable[..., T], n: int, *args: Any, device: str | torch.d
             raise RuntimeError(f"process {error.error_index} of {n} {how}") from None
         except multiprocessing.ProcessRaisedException:
             errors = [unpacked_error(path.read_bytes()) for path in sorted(Path(folder).glob("*.error"))]
-            # That the others have gone, which torch says by a plain error, is not what went wrong.
+            # Prefer the original error to errors that merely say that a peer has gone.
             raise min(errors, key=lambda error: type(error).__module__ in PLAIN) from None
         finally:
             for process in context.processes:
@@ -158,14 +166,15 @@ def launch(function: Callable[..., T], n: int, *args: Any, device: str | torch.d
 def _process(
     rank: int, folder: Path, size: int, function: Callable[..., Any], args: tuple[Any, ...], device: str
 ) -> None:
-    """Join the others, call the function, and leave what came of it in the folder."""
-    # Ctrl-C is the starter's business; and without it nobody would wait for this process any more.
+    """Join the group, call the function, and write its result or error to the folder."""
+    # Ctrl-C reaches all processes of the terminal: the parent handles it and ends this one. If the
+    # parent itself dies, the thread ends this process.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     _stay_on_this_machine()
     torch.set_num_threads(max(1, torch.get_num_threads() // size))
     try:
-        # They meet in a file of the starter's private folder: a TCPStore would listen on all interfaces.
+        # Rendezvous by a file in the parent's private folder: a TCPStore listens on all interfaces.
         _join(rank, size, rank, device, dist.FileStore(str(folder / "store"), size))
         (folder / f"{rank}.answer").write_bytes(pickle.dumps(function(*args)))
         leave_together()

@@ -1,4 +1,4 @@
-"""What adds up over the processes: in every step, and at the end of an epoch."""
+"""Sums and broadcasts over the processes, in every step and at the end of an epoch."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _total(part: Tensor) -> Tensor:
 
 
 def add_gradients(parameters: Iterable[nn.Parameter]) -> None:
-    """Add the gradients of all processes, those of one type in one message."""
+    """Sum the gradients over all processes, in one message per dtype."""
     groups: dict[torch.dtype, list[Tensor]] = {}
     for p in parameters:
         if p.grad is not None:
@@ -43,7 +43,7 @@ def add_gradients(parameters: Iterable[nn.Parameter]) -> None:
 
 
 def add_step(loss: Tensor, active: Tensor | None) -> tuple[Tensor, Tensor | None]:
-    """The loss of the whole batch, and whether any process has something to learn from it."""
+    """Sum the loss over all processes; an update is active if it is in any process."""
     values = torch.stack([loss.detach().double(), (loss.new_ones(()) if active is None else active).double()])
     dist.all_reduce(values)
     return values[0], None if active is None else values[1] > 0
@@ -51,10 +51,10 @@ def add_step(loss: Tensor, active: Tensor | None) -> tuple[Tensor, Tensor | None
 
 @torch.no_grad()
 def broadcast(tensors: Iterable[Tensor]) -> None:
-    """Give every process the first one's values."""
+    """Copy the first process's values to all processes, in place."""
     for tensor in tensors:
         if tensor.numel():
-            # A copy that is laid out plainly: not every backend takes other layouts.
+            # A contiguous copy: not every backend accepts other memory layouts.
             plain = tensor.detach().clone(memory_format=torch.contiguous_format)
             dist.broadcast(plain, src=0)
             tensor.copy_(plain)
@@ -62,7 +62,15 @@ def broadcast(tensors: Iterable[Tensor]) -> None:
 
 @torch.no_grad()
 def merge_rows(table: Tensor, mine: Tensor) -> None:
-    """Bring a table `(N, ...)` together of which this process has written the rows `mine`, in place."""
+    """Merge a table `(N, ...)` over processes, in place.
+
+    Parameters
+    ----------
+    table : tensor (N, ...)
+    mine : int64 tensor
+        Numbers of the rows that this process has written. Rows that several processes have written
+        get their mean; rows that none has written stay.
+    """
     count = table.new_zeros(len(table), *[1] * (table.dim() - 1))
     count[mine] = 1
     merged = torch.zeros_like(table)
