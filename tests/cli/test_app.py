@@ -14,6 +14,7 @@ from noisegate.errors import InputError
 
 COMMANDS = (
     "",
+    "audit",
     "demo",
     "fit",
     "predict",
