@@ -161,7 +161,7 @@ class Run:
             raise InputError(f"{type(self.method).__name__}.phases() must return a Fitted")
         fitted.network.eval()
         fitted.objective.eval()
-        with stream.active(), precision(self._trainer.job.recipe.precision):
+        with stream.active(), precision(self.precision):
             reading = self._evidence.everything_on_device(fitted.network, fitted.objective)
         while not reading.ready:
             yield reading
@@ -175,6 +175,11 @@ class Run:
             # does.
             fitted.extras["row"] = torch.from_numpy(self._kept)[fitted.extras["row"]]
         self._fitted = fitted
+
+    @property
+    def precision(self) -> str:
+        """Precision of its computations: "fp32", "tf32" or "bf16"."""
+        return self._trainer.job.recipe.precision
 
     @property
     def device(self) -> torch.device:

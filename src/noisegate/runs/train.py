@@ -19,6 +19,7 @@ from noisegate.runs.progress import progress_bar
 from noisegate.runs.run import Run
 from noisegate.training import distributed
 from noisegate.training.job import NetworkSpec
+from noisegate.training.precision import precision
 from noisegate.training.recipe import Recipe
 from noisegate.training.trainer import Epoch
 
@@ -126,7 +127,8 @@ def train(
             show(epoch)
             if on_epoch is not None:
                 on_epoch(epoch)
-    why = failure(run.fitted, run.data) if here.first else None
+    with precision(run.precision):
+        why = failure(run.fitted, run.data) if here.first else None
     if why is not None:
         log.warning("the fit has come to nothing: %s", why)
     return run.fitted
