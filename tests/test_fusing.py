@@ -5,9 +5,9 @@ import torch
 
 import noisegate as ng
 from noisegate._fusing import fused, fusing
-from noisegate.objectives import heteroscedastic
+from noisegate.objectives import heteroscedastic, points
 
-FUSED = ("label_chunk", "sobol_normals", "sobol_table")
+FUSED = ((heteroscedastic, "label_chunk"), (points, "sobol_normals"), (points, "sobol_table"))
 
 
 def test_a_function_is_compiled_inside_only_and_once(graphs):
@@ -53,9 +53,9 @@ def test_heteroscedastic_costs_are_the_same_compiled(rank, n_classes, graphs, mo
         return costs.detach(), gradient
 
     wanted = found()
-    for name in FUSED:
+    for module, name in FUSED:
         # Anew, so that nothing is compiled already and nothing stays so.
-        monkeypatch.setattr(heteroscedastic, name, fused(getattr(heteroscedastic, name).__wrapped__))
+        monkeypatch.setattr(module, name, fused(getattr(module, name).__wrapped__))
     with fusing():
         here = found()
     assert len(graphs) >= 3
@@ -64,9 +64,9 @@ def test_heteroscedastic_costs_are_the_same_compiled(rank, n_classes, graphs, mo
 
 def test_many_chunks_are_compiled_once(graphs, monkeypatch):
     """A chunk's place among the others must not be known to the compiler: there may be a thousand."""
-    monkeypatch.setitem(heteroscedastic.CHUNK_LIMITS, "cpu", (2**19, 8))
-    for name in FUSED:
-        monkeypatch.setattr(heteroscedastic, name, fused(getattr(heteroscedastic, name).__wrapped__))
+    monkeypatch.setitem(points.CHUNK_LIMITS, "cpu", (2**19, 8))
+    for module, name in FUSED:
+        monkeypatch.setattr(module, name, fused(getattr(module, name).__wrapped__))
     objective = ng.Heteroscedastic(5, n_samples=100)
     with fusing():
         objective(torch.randn(6, 10), torch.arange(6) % 5)

@@ -121,7 +121,7 @@ def test_nesterov_without_momentum_is_refused():
         ng.Recipe(optimizer="nesterov", momentum=0.0)
 
 
-def test_the_automatic_recipe_trains_the_default_method_on_colour_images():
+def test_the_automatic_recipe_trains_ln_on_colour_images():
     rng = np.random.default_rng(0)
     patterns = rng.integers(0, 256, (4, 3, 4, 4)).repeat(4, axis=2).repeat(4, axis=3)
 
@@ -131,7 +131,7 @@ def test_the_automatic_recipe_trains_the_default_method_on_colour_images():
         return Split(x.clip(0, 255).astype(np.uint8), y)
 
     data = Dataset("colours", split(400), split(200), classes=tuple("abcd"))
-    fitted = ng.train(data, recipe={"epochs": 5}, seed=0, device="cpu")
+    fitted = ng.train(data, "ln", recipe={"epochs": 5}, seed=0, device="cpu")
     assert fitted.metrics["test_accuracy"] > 0.6
     with pytest.raises(DivergedError):
-        ng.train(data, recipe={"epochs": 5, "clip_norm": None}, seed=0, device="cpu")
+        ng.train(data, "ln", recipe={"epochs": 5, "clip_norm": None}, seed=0, device="cpu")

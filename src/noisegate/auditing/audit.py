@@ -92,8 +92,8 @@ def audit(
     >>> import noisegate as ng
     >>> data = ng.data.load("moons").corrupt(ng.noise.Symmetric(0.3), seed=0)
     >>> report = ng.audit(data.train.x, data.train.y, detector="neighbours")
-    >>> found = report.issues[report.issues.is_label_issue]
-    >>> bool(data.train.wrong[found.row].mean() > 0.7)
+    >>> sure = report.issues[report.issues.is_sure]
+    >>> bool(data.train.wrong[sure.row].mean() > 0.8)
     True
     """
     if detector not in DETECTORS:

@@ -277,7 +277,7 @@ from noisegate.studies.engines import Context
 from noisegate.studies.engines.ray import RayEngine
 from noisegate.studies.study import RunSettings
 
-run = RunSettings(data={"name": "moons", "n": 80}, method="ce", network="mlp-4", recipe={"epochs": 400})
+run = RunSettings(data={"name": "moons", "n": 80}, method="ce", network="mlp-4", recipe={"epochs": 4000})
 events = RayEngine(workers=1).run([run], Context(sys.argv[1], None, "cpu"))
 next(event for event in events if event.kind == "epoch")
 this = psutil.Process()
