@@ -116,7 +116,11 @@ def test_a_process_that_dies_while_it_starts_is_replaced(context, monkeypatch):
     monkeypatch.setattr(local._Pool, "_listen", _after_the_first(local._Pool._listen))
     results = Results(one_row(TINY, 4), Store(context.out))
     ended = [event for event in build("local", workers=2).run(results.planned(), context) if event.final]
-    assert sorted(event.kind for event in ended) == ["crashed", "finished", "finished", "finished"]
+    # Whether it had been given its run before it died is a matter of time; none of the others is lost.
+    assert sorted(event.run.seed for event in ended) == [0, 1, 2, 3]
+    kinds = [event.kind for event in ended]
+    assert kinds.count("finished") >= 3
+    assert set(kinds) <= {"finished", "crashed"}
     assert len(made) > 2
 
 
