@@ -5,9 +5,10 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 CORE := $(VENV)/.core-installed
 DEV := $(VENV)/.dev-installed
+DOCS := $(VENV)/.docs-installed
 export CHROMIUM ?= chromium
 
-.PHONY: demo test test-slow test-browser fuzz lint audit-pins clean
+.PHONY: demo test test-slow test-browser fuzz lint docs audit-pins clean
 
 demo: $(CORE)
 	$(BIN)/noisegate demo
@@ -33,6 +34,10 @@ lint: $(DEV)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+# Warnings are errors; needs no network once the packages are installed. The pages: docs/_build/html/index.html
+docs: $(DOCS)
+	OMP_NUM_THREADS=1 $(BIN)/python -m sphinx --builder html --jobs auto --fail-on-warning --keep-going --quiet docs docs/_build/html
+
 # The pins against the published advisories; pip-audit gets an environment of its own.
 audit-pins:
 	@test -x .venv-audit/bin/pip-audit || ($(PYTHON) -m venv .venv-audit && .venv-audit/bin/pip install --quiet pip-audit)
@@ -49,5 +54,9 @@ $(DEV): $(CORE)
 	$(PIP) install --quiet --constraint constraints.txt --editable '.[dev]'
 	@touch $@
 
+$(DOCS): $(CORE)
+	$(PIP) install --quiet --constraint constraints.txt --editable '.[docs]'
+	@touch $@
+
 clean:
-	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) build dist docs/_build docs/api docs/gallery docs/methods/_facts .pytest_cache .mypy_cache .ruff_cache

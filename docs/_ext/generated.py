@@ -1,0 +1,272 @@
+"""What the documentation takes from the code itself: pages of the public names, facts about methods.
+
+Everything is written into folders that git ignores (`docs/api`, `docs/methods/_facts`), so a name that
+is added to the public list, or a parameter to a method, is in the next build without further ado.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import noisegate as ng
+from noisegate.methods import METHODS
+from noisegate.objectives import OBJECTIVES
+
+ROOT = Path(__file__).parents[2]
+
+#: The packages whose `__all__` is public, and what their pages say first.
+MODULES = {
+    "objectives": "What the outputs of a network mean: how many there are, what they cost, what they predict.",
+    "quality": "How good given labels are, from anyone's out-of-sample probabilities. Needs no training.",
+    "noise": "How labels go wrong, on purpose, and estimates of how they did.",
+    "data": "From files, frames, texts and arrays to a `Dataset`.",
+    "methods": "From a noisy dataset to a classifier.",
+    "networks": "From inputs to `n_outputs` numbers.",
+    "training": "How a phase is trained.",
+    "evaluation": "Numbers from probabilities.",
+    "studies": "Methods, noises and seeds by the protocol of a paper.",
+    "testing": "The contract tests, for classes of your own.",
+    "errors": "What goes wrong, and what to do about it.",
+}
+
+
+def write(docs: Path) -> None:
+    """Write all generated pages."""
+    _write_api(docs / "api")
+    _write_facts(docs / "methods" / "_facts")
+
+
+def _put(path: Path, text: str) -> None:
+    """Write a file only if it changes, so that a second build has little to do."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if not path.exists() or path.read_text() != text:
+        path.write_text(text)
+
+
+# -- public names ----------------------------------------------------------------------------------
+
+
+def public_names() -> dict[str, list[tuple[str, Any]]]:
+    """Page -> (full name, object) of the classes and functions on it, each once, by its shortest name."""
+    top = {
+        name: getattr(ng, name) for name in ng.__all__ if not isinstance(getattr(ng, name), ModuleType | str)
+    }
+    shortest = {id(thing): f"noisegate.{name}" for name, thing in top.items()}
+    pages: dict[str, list[tuple[str, Any]]] = {"noisegate": []}
+    placed: set[int] = set()
+    for module in MODULES:
+        package = getattr(ng, module)
+        names = getattr(package, "__all__", None) or [
+            name for name, thing in vars(package).items() if _is_error(thing)
+        ]
+        things = [(name, getattr(package, name)) for name in names]
+        things = [(name, thing) for name, thing in things if inspect.isclass(thing) or callable(thing)]
+        fresh = [(name, thing) for name, thing in things if id(thing) not in placed]
+        placed |= {id(thing) for _, thing in fresh}
+        pages[module] = [
+            (shortest.get(id(thing), f"noisegate.{module}.{name}"), thing) for name, thing in fresh
+        ]
+    pages["noisegate"] = [(f"noisegate.{name}", t) for name, t in top.items() if id(t) not in placed]
+    return pages
+
+
+def _is_error(thing: Any) -> bool:
+    return inspect.isclass(thing) and issubclass(thing, Exception) and thing.__module__ == "noisegate.errors"
+
+
+def _write_api(folder: Path) -> None:
+    for page, names in public_names().items():
+        title = "noisegate" if page == "noisegate" else f"noisegate.{page}"
+        intro = "The names most people need." if page == "noisegate" else MODULES[page]
+        lines = [title, "=" * len(title), "", intro, ""]
+        for name, thing in sorted(names, key=lambda pair: pair[0].rpartition(".")[2].lower()):
+            kind = "autoclass" if inspect.isclass(thing) else "autofunction"
+            lines += [f".. {kind}:: {name}", ""]
+        _put(folder / f"{page}.rst", "\n".join(lines))
+
+
+# -- facts about methods ---------------------------------------------------------------------------
+
+
+def _write_facts(folder: Path) -> None:
+    ratios = _table(ROOT / "benchmarks/results/methods.md", "method")
+    scores = _table(ROOT / "benchmarks/results/methods_by_noise.md", "method")
+    for name, entry in METHODS.own().items():
+        lines = [f"*{entry.summary[0].upper() + entry.summary[1:]}.* {_sentence(entry.paper)}", ""]
+        lines += ["```python", "import noisegate as ng", "", 'data = ng.data.load("moons", n=200)']
+        lines += ["data = data.corrupt(ng.noise.Symmetric(0.3), seed=0)"]
+        lines += [f'fitted = ng.train(data, "{name}", recipe={{"epochs": 2}}, progress=False)', "```", ""]
+        _put(folder / f"{name}.md", "\n".join(lines))
+        _put(folder / f"{name}-parameters.md", _parameters(name, entry))
+        _put(folder / f"{name}-measured.md", _measured(name, ratios, scores))
+
+
+def _sentence(paper: str) -> str:
+    return f"{paper[0].upper() + paper[1:]}."
+
+
+def _parameters(name: str, entry: Any) -> str:
+    """A definition list of the parameters with their defaults, from the docstring of the class."""
+    if not entry.defaults:
+        return "It has no parameters.\n"
+    kind = type(entry.create({}))
+    objective = getattr(entry.create({}), "objective", None)
+    if inspect.isclass(objective) and objective in OBJECTIVES.values():
+        kind = objective
+    told = {}
+    for base in reversed(kind.__mro__):
+        told |= _documented(inspect.getdoc(base) or "") if base is not object else {}
+    lines = ["| parameter | default | meaning |", "|---|---|---|"]
+    for parameter, default in entry.defaults.items():
+        shown = getattr(default, "__name__", None) or repr(default)
+        meaning = told.get(parameter, "").replace("|", "\\|") or "see the API"
+        lines.append(f"| `{parameter}` | `{shown}` | {meaning} |")
+    lines += ["", f"On the command line: `--method {name} --param {next(iter(entry.defaults))}=...`; in"]
+    lines += [f'scikit-learn: `NoisyLabelClassifier("{name}")` and `method__{next(iter(entry.defaults))}`.']
+    return "\n".join(lines) + "\n"
+
+
+def _documented(doc: str) -> dict[str, str]:
+    """What the section "Parameters" of a docstring says of each parameter, in one line each."""
+    section = re.search(r"^Parameters\n-+\n(.*?)(?=^\S[^\n]*\n-{3,}\n|^>>>|\Z)", doc, re.S | re.M)
+    if section is None:
+        return {}
+    found: dict[str, str] = {}
+    names: list[str] = []
+    for line in section[1].splitlines():
+        head = re.match(r"^(\w+(?:, \w+)*) : ", line)
+        if head:
+            names = head[1].split(", ")
+            found |= dict.fromkeys(names, "")
+        elif line.startswith("    "):
+            found |= {name: f"{found[name]} {line.strip()}".strip() for name in names}
+        elif line.strip():
+            names = []
+    return found
+
+
+def _table(path: Path, first: str) -> dict[str, dict[str, str]]:
+    """The rows of the first Markdown table of a file whose first column is `first`."""
+    if not path.exists():
+        return {}
+    rows: dict[str, dict[str, str]] = {}
+    header: list[str] | None = None
+    for line in path.read_text().splitlines():
+        cells = [cell.strip() for cell in line.strip().strip("|").split("|")]
+        if header is None and cells[0] == first:
+            header = cells
+        elif header is not None and line.startswith("|") and not cells[0].startswith("-"):
+            rows[cells[0]] = dict(zip(header, cells, strict=False))
+        elif header is not None and not line.startswith("|"):
+            break
+    return rows
+
+
+def _measured(name: str, ratios: dict[str, dict[str, str]], scores: dict[str, dict[str, str]]) -> str:
+    lines: list[str] = []
+    if name in ratios:
+        lines += [
+            f"A training step takes {ratios[name]['dearest phase']} times as long as one of cross-entropy "
+            "(wide ResNet 16-1 on 32 x 32 images, one CPU thread; `python benchmarks/methods.py`).",
+            "",
+        ]
+    if name in scores:
+        own, plain = scores[name], scores.get("ce", {})
+        columns = [c for c in own if c not in ("method", "n", "seconds")]
+        lines += [
+            "Accuracy on clean test labels in per cent, default parameters, mean ± standard deviation "
+            f"of {own['n']} seeds:",
+            "",
+            f"| | {' | '.join(columns)} |",
+            "|---|" + "---|" * len(columns),
+            f"| `{name}` | {' | '.join(own[c] for c in columns)} |",
+        ]
+        if name != "ce" and plain:
+            lines.append(f"| `ce` | {' | '.join(plain[c] for c in columns)} |")
+        lines += [
+            "",
+            "`python benchmarks/methods_by_noise.py`; [all methods, hardware and versions]"
+            "(../which-method.md#the-numbers).",
+        ]
+    return "\n".join(lines) + "\n"
+
+
+# -- files from outside docs/ ----------------------------------------------------------------------
+
+#: Files of the repository that are pages of the documentation.
+PAGES = {
+    "CONTRIBUTING.md": "/contributing.md",
+    "CHANGELOG.md": "/changes.md",
+    "reproduction/README.md": "/ledger.md",
+    "SECURITY.md": "/security.md",
+}
+_LINK = re.compile(r"(?<!!)\[([^\]]+)\]\((?!https?:|#|mailto:)([^)\s]+)\)")
+
+
+def include_read(app: Any, relative: Path, parent: str, content: list[str]) -> None:
+    """Rewrite links of an included file: to pages where there are some, else to the name of the file."""
+    del app, parent
+    folder = (Path(__file__).parents[1] / relative).resolve().parent if not relative.is_absolute() else None
+
+    def replace(match: re.Match[str]) -> str:
+        text, target = match[1], match[2].partition("#")[0]
+        base = folder or relative.parent
+        try:
+            name = str((base / target).resolve().relative_to(ROOT))
+        except ValueError:
+            return text
+        if name in PAGES:
+            return f"[{text}]({PAGES[name]})"
+        if name.startswith("docs/"):
+            return f"[{text}](/{name.removeprefix('docs/')})"
+        return f"{text} (`{name}`)" if text.strip("`") != name else f"`{name}`"
+
+    content[0] = _LINK.sub(replace, content[0])
+
+
+# -- docstrings ------------------------------------------------------------------------------------
+
+_SPECIAL = re.compile(r"(`[^`]*`)(\w)?|(\\)|([*|])|((?<=\w)_(?!\w))")
+
+
+def plain_docstring(app: Any, what: str, name: str, thing: Any, options: Any, lines: list[str]) -> None:
+    """Escape what reStructuredText would read as markup: docstrings are plain text with formulas.
+
+    `*`, `|` and a trailing `_` stand for themselves, but in backticks and in examples.
+    """
+    del app, what, name, thing, options
+    text = "\n".join(_with_sections(lines))
+    parts = re.split(r"((?:^ *>>>.*\n?(?:^ *\S.*\n?)*)+)", text, flags=re.M)
+    for place in range(0, len(parts), 2):  # the others are examples
+        parts[place] = _SPECIAL.sub(_escaped, parts[place])
+    lines[:] = "".join(parts).split("\n")
+
+
+def _escaped(match: re.Match[str]) -> str:
+    code, glued = match[1], match[2]
+    if code is None:
+        return f"\\{match[0]}"
+    return f"{code}\\ {glued}" if glued else code  # `loss`es: markup must end before the word goes on
+
+
+def _with_sections(lines: list[str]) -> list[str]:
+    """Head examples, and prose after a section, so that they are not read as names of parameters."""
+    found: list[str] = []
+    section = ""
+    for number, line in enumerate(lines):
+        following = lines[number + 1] if number + 1 < len(lines) else ""
+        if line and following.startswith("---"):
+            section = line
+        elif section and line[:1].strip() and found and not found[-1] and not line.startswith("---"):
+            head = "Examples" if line.startswith(">>>") else "Notes"
+            entry = re.match(r"[\w*.]+(, [\w*.]+)*( : .*)?$", line) and section not in ("Examples", "Notes")
+            told = section == "References" and head == "Notes"  # lines of references are prose
+            if head != section and not entry and not told:
+                found += [head, "-" * len(head)]
+                section = head
+        found.append(line)
+    return found
