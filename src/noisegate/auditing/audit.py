@@ -63,8 +63,9 @@ def audit(
         As in `noisegate.train`.
     seed : int, default=0
     detector : {"cross-fitted", "in-training", "neighbours"}, default="cross-fitted"
-        in-training: one run, and the mean of what its network said about each row over the epochs; a
-        cheap alternative where folds are too dear. neighbours: the vote of the rows nearest to each
+        in-training: one run, and the mean of what its network said about each row over its first
+        epochs; a cheap alternative where folds are too dear. What else the method knows of labels
+        (`AuditReport.signals`) is kept beside it. neighbours: the vote of the rows nearest to each
         row; nothing is trained.
     clean : {"drop", "relabel", "weight"}, default=None
         Train again on cleaned labels, and say what that changes out of fold and, where the Dataset has
@@ -115,6 +116,7 @@ def audit(
         "label_values": [v.item() if isinstance(v, np.generic) else v for v in dataset.label_values],
     }
     rows = ranked(found, dataset.train.y, ids)
+    rows = rows.assign(**{name: value[rows["row"]] for name, value in fit.signals.items()})
     kept = dataset.train.x if source is None and isinstance(dataset.train.x, np.ndarray) else None
     frame = X if source is None and isinstance(X, pd.DataFrame) else None
     return AuditReport(stored.StoredAudit(content, rows, fit.probs, near), kept if frame is None else frame)
@@ -180,7 +182,7 @@ def _auto(data: Dataset, fitting: Fitting, folds: int, where: Where) -> CrossFit
 def _in_training(data: Dataset, fitting: Fitting, where: Where) -> CrossFit:
     """One run of the method, cross-entropy for `auto`, with what it said in training."""
     from noisegate import methods
-    from noisegate.auditing.in_training import InTraining
+    from noisegate.auditing.in_training import PREFIX, InTraining
     from noisegate.runs.train import train
 
     inner = methods.get("ce" if fitting.method == "auto" else fitting.method)
@@ -190,7 +192,12 @@ def _in_training(data: Dataset, fitting: Fitting, where: Where) -> CrossFit:
         evaluate_every=0, evidence=(),
     )  # fmt: skip
     said = np.asarray(fitted.extras["said"], dtype=np.float64)
-    return CrossFit(said / said.sum(axis=1, keepdims=True), last_layer(fitted, data.train.x))
+    signals = {
+        name: np.asarray(value, dtype=np.float32)
+        for name, value in fitted.extras.items()
+        if name.startswith(PREFIX)
+    }
+    return CrossFit(said / said.sum(axis=1, keepdims=True), last_layer(fitted, data.train.x), signals)
 
 
 def ranked(found: Judgement, y: npt.NDArray[np.int64], ids: list[str] | None) -> pd.DataFrame:

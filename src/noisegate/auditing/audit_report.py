@@ -20,6 +20,8 @@ from noisegate.errors import InputError
 
 #: Rows of inputs from memory that are saved with an audit, the worst first.
 MOST_INPUTS = 10_000
+#: What the columns of signals in training begin with.
+SIGNAL = "signal_"
 
 
 class Estimate(float):
@@ -76,6 +78,20 @@ class AuditReport:
     def quality(self) -> npt.NDArray[np.float64]:
         """Probability that each row's label is right, (N,), in the order of the data."""
         return self._in_order("quality").astype(np.float64)
+
+    @property
+    def signals(self) -> pd.DataFrame:
+        """What one run saw in training, (N, signals) in the order of the data: detector "in-training".
+
+        Each is a mean over the epochs and high where a label is likely wrong: `contradicted`, the share of
+        epochs after which another class was more probable; `residual` and `label_term` (LN: r' r and
+        r' Sigma^-1 r), `dropped` (co-teaching, MentorNet), `disagreement` (ELR), `unlikely` (DivideMix),
+        `posterior` (CausalNL). No columns for other detectors.
+        """
+        names = [name for name in self.audit.rows.columns if name.startswith(SIGNAL)]
+        return pd.DataFrame(
+            {name.removeprefix(SIGNAL): self._in_order(name) for name in names}, index=range(len(self.audit))
+        )
 
     @property
     def probs(self) -> npt.NDArray[Any] | None:

@@ -6,7 +6,7 @@ import contextlib
 import json
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -159,10 +159,21 @@ def deal(y: npt.ArrayLike, folds: int, seed: int) -> Ints:
 
 @dataclass(frozen=True, eq=False)
 class CrossFit:
-    """Out-of-fold probabilities (N, K), and the last layer's features (N, d) of the first fold's network."""
+    """What a detector says of every row.
+
+    Attributes
+    ----------
+    probs : array (N, K)
+        Out-of-fold probabilities.
+    features : array (N, d) or None
+        The last layer's features of the first fold's network.
+    signals : mapping of arrays (N,)
+        What was seen in training beside them, by name; high where a label is likely wrong.
+    """
 
     probs: Floats
     features: npt.NDArray[np.float32] | None = None
+    signals: Mapping[str, npt.NDArray[np.float32]] = field(default_factory=dict)
 
 
 def cross_fit(

@@ -1,7 +1,8 @@
-"""Signals of one run in training: what its network said about each row while it learnt.
+"""Signals of one run in training: what its networks said about each row while they learnt.
 
 A network contradicts wrong labels before it learns them by heart. The mean of its probabilities over the
-first third of the epochs keeps that; no folds are needed.
+first third of the epochs keeps that; no folds are needed. Methods that judge labels as they train
+(`PhaseModule.label_signals`, `Objective.label_signals`) are heard too.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from noisegate.evaluation.passes import predict
+from noisegate.errors import InputError
 from noisegate.fitted import Fitted
 from noisegate.methods.base import Method
 from noisegate.methods.direct import Plain
@@ -25,6 +26,8 @@ from noisegate.training.phase import Batch, Phase, PhaseModule, Phases, Update
 
 #: The share of the epochs over which probabilities are averaged: later ones repeat what was learnt by heart.
 EARLY = 1 / 3
+#: What names of signals begin with among the extras of what is fitted, and among the columns of an audit.
+PREFIX = "signal_"
 
 
 class Watched(PhaseModule):
@@ -36,10 +39,22 @@ class Watched(PhaseModule):
     job : Job
     epochs : int
         How many there will be; probabilities are added up over the first of them.
+
+    Attributes
+    ----------
+    said : tensor (N, K)
+        Sum of the probabilities over the first third of the epochs.
+    contradicted : int32 tensor (N,)
+        Epochs after which another class was more probable than the given label.
+    signals : tensor (N, S)
+        Sums over all epochs of what `label_signals` of the module and of its objective give.
+    looks : int64 tensor ()
+        Number of epochs.
     """
 
     said: Tensor
     contradicted: Tensor
+    signals: Tensor
     looks: Tensor
 
     def __init__(self, inner: PhaseModule, job: Job, epochs: int) -> None:
@@ -47,10 +62,11 @@ class Watched(PhaseModule):
         self._early = math.ceil(EARLY * epochs)
         self.inner = inner
         self._rows = job.train
-        self.register_buffer("said", torch.zeros(len(job.train), job.n_classes, device=job.device))
-        self.register_buffer(
-            "contradicted", torch.zeros(len(job.train), dtype=torch.int32, device=job.device)
-        )
+        n = len(job.train)
+        self.names = tuple(self._signals(torch.arange(min(n, 2), device=job.device))[1])
+        self.register_buffer("said", torch.zeros(n, job.n_classes, device=job.device))
+        self.register_buffer("contradicted", torch.zeros(n, dtype=torch.int32, device=job.device))
+        self.register_buffer("signals", torch.zeros(n, len(self.names), device=job.device))
         self.register_buffer("looks", torch.zeros((), dtype=torch.int64, device=job.device))
 
     def updates(self) -> Sequence[Update]:
@@ -68,19 +84,51 @@ class Watched(PhaseModule):
         self.inner.begin_epoch(epoch, job)
 
     @torch.no_grad()
+    def _signals(self, index: Tensor, x: Tensor | None = None) -> tuple[Tensor, dict[str, Tensor]]:
+        """Probabilities of some rows, and what is known of their labels beside them."""
+        rows = self._rows
+        if x is None:
+            x = rows.gather(index) if rows.resident else rows.read(index.cpu()).to(rows.device)
+        network, objective = self.inner.predictor()
+        modes = {
+            module: module.training for part in (self.inner, network, objective) for module in part.modules()
+        }
+        for module in modes:
+            module.training = False
+        try:
+            outputs, y = network(x), rows.y[index]
+            known = objective.label_signals(outputs, y) | self.inner.label_signals(x, y, index)
+            return objective.probs(outputs), known
+        finally:
+            for module, mode in modes.items():
+                module.training = mode
+
+    @torch.no_grad()
     def look(self) -> None:
         """Predict all training rows and add that up."""
-        network, objective = self.inner.predictor()
-        probs = predict(network, objective, self._rows)
         early = (self.looks < self._early).to(self.said.dtype)
-        self.said += early * probs.to(self.said.dtype)
-        self.contradicted += (probs.argmax(dim=1) != self._rows.y).to(torch.int32)
+        size = 4096 if len(self._rows.shape) == 1 else 512
+        for index, x in self._rows.batches(torch.arange(len(self._rows)), size):
+            probs, known = self._signals(index, x)
+            self.said[index] += early * probs.to(self.said.dtype)
+            self.contradicted[index] += (probs.argmax(dim=1) != self._rows.y[index]).to(torch.int32)
+            if known:
+                self.signals[index] += torch.stack([known[name] for name in self.names], 1).to(
+                    self.signals.dtype
+                )
         self.looks += 1
+
+    def extras(self) -> dict[str, Tensor]:
+        """Means over the epochs that were looked at."""
+        total, looks = self.said.sum(dim=1, keepdim=True).clamp_min(1e-12), self.looks.clamp(min=1)
+        means = {"contradicted": self.contradicted / looks}
+        means |= {name: self.signals[:, place] / looks for place, name in enumerate(self.names)}
+        return {"said": (self.said / total).cpu()} | {PREFIX + n: v.cpu() for n, v in means.items()}
 
 
 @dataclass
 class InTraining(Method):
-    """Any method, whose first phase is watched. The classifier is the method's own.
+    """Any method, whose phases over all rows are watched. The classifier is the method's own.
 
     Parameters
     ----------
@@ -89,15 +137,20 @@ class InTraining(Method):
     Notes
     -----
     `extras` of what is fitted have `said` (N, K), the mean probabilities over the first third of the
-    epochs, and `contradicted` (N,), the share of epochs that contradicted the given label. Both rank wrong
-    labels well; a network that has seen the labels is too sure of them, so that few are flagged.
+    epochs; `signal_contradicted` (N,), the share of epochs that contradicted the given label; and what the
+    method knows about labels, each a mean over the epochs: `signal_residual` and `signal_label_term` (LN:
+    r' r and r' Sigma^-1 r), `signal_dropped` (co-teaching, MentorNet: how often the label was left out),
+    `signal_disagreement` (ELR), `signal_unlikely` (DivideMix), `signal_posterior` (CausalNL: by q(y|x) and
+    p(y~|y, x)). Where a method has several phases, `said` is of the first one over all rows and a signal of
+    the last one that has it. All rank wrong labels well; a network that has seen the labels is too sure of
+    them, so that few are flagged.
     """
 
     inner: Method = field(default_factory=lambda: Plain(CrossEntropy))
 
     def phases(self, job: Job) -> Phases:
         phases = self.inner.phases(job)
-        watched: Watched | None = None
+        found: dict[str, Tensor] = {}
         history = None
         while True:
             try:
@@ -105,16 +158,14 @@ class InTraining(Method):
             except StopIteration as stop:
                 fitted: Fitted = stop.value
                 break
-            if watched is None:
-                watched = Watched(phase.module, job, length_in_epochs(phase.recipe, len(job.train)))
-                history = yield Phase(watched, phase.recipe, phase.rows, phase.keep, phase.name)
-                watched.look()
-            else:
+            if phase.rows is not None:  # folds of its own see a part of the rows
                 history = yield phase
-        if watched is not None:
-            total = watched.said.sum(dim=1, keepdim=True).clamp_min(1e-12)
-            fitted.extras |= {
-                "said": (watched.said / total).cpu(),
-                "contradicted": (watched.contradicted / watched.looks.clamp(min=1)).cpu(),
-            }
+                continue
+            watched = Watched(phase.module, job, length_in_epochs(phase.recipe, len(job.train)))
+            history = yield Phase(watched, phase.recipe, phase.rows, phase.keep, phase.name)
+            watched.look()
+            found = found | watched.extras() | ({"said": found["said"]} if found else {})
+        if not found:
+            raise InputError(f"{self.inner!r} trains on no phase over all rows, so it cannot be watched")
+        fitted.extras |= found
         return fitted

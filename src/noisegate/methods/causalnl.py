@@ -213,6 +213,14 @@ class Branches(PhaseModule):
     def predictor(self) -> tuple[nn.Module, Objective]:
         return self.first.classifier, self.first.objective
 
+    def label_signals(self, x: Tensor, y: Tensor, index: Tensor) -> dict[str, Tensor]:
+        """`posterior`: P(y != y~ | y~, x), by q(y|x) and p(y~|y, x) of the first branch."""
+        branch = self.first
+        q = branch.objective.probs(branch.classifier(x))
+        labels = y.view(-1, 1, 1).expand(-1, branch.n_classes, 1)
+        joint = q * branch.transition(branch.target(x)).gather(2, labels).squeeze(2)
+        return {"posterior": 1 - joint.gather(1, y[:, None]).squeeze(1) / joint.sum(1).clamp_min(1e-12)}
+
 
 @torch.no_grad()
 def summarise(branch: Branch, job: Job) -> dict[str, Any]:

@@ -128,6 +128,10 @@ class Peers(PhaseModule):
     def predictor(self) -> tuple[nn.Module, Objective]:
         return self.first, self.objective
 
+    def label_signals(self, x: Tensor, y: Tensor, index: Tensor) -> dict[str, Tensor]:
+        """`dropped`: the share of the networks that left the label out when they last saw it."""
+        return {"dropped": 1 - self.kept[index].mean(1)}
+
 
 @register(
     "co-teaching",

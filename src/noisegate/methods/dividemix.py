@@ -149,6 +149,10 @@ class Dividing(PhaseModule):
             losses.append(self._loss(network, inputs, targets, labelled, batch))
         return losses[0] + losses[1]
 
+    def label_signals(self, x: Tensor, y: Tensor, index: Tensor) -> dict[str, Tensor]:
+        """`unlikely`: 1 minus the probability of being clean by the losses of both networks."""
+        return {"unlikely": 1 - self.clean[index].mean(1)}
+
     @property
     def _first(self) -> Prepared:
         return self.networks[0]  # type: ignore[return-value]

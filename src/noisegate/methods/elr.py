@@ -60,6 +60,16 @@ class Remembering(PhaseModule):
     def predictor(self) -> tuple[nn.Module, Objective]:
         return self.network, self.objective
 
+    def agreement(self, y: Tensor, index: Tensor) -> Tensor:
+        """t_y / sum(t) of some rows: how far their past predictions agree with their labels, (B,)."""
+        targets = self.targets[index]
+        given, total = targets.gather(1, y.unsqueeze(1)).squeeze(1), targets.sum(1)
+        return torch.where(total > 0, given / total, given.new_full((), 1 / targets.shape[1]))
+
+    def label_signals(self, x: Tensor, y: Tensor, index: Tensor) -> dict[str, Tensor]:
+        """`disagreement`: 1 minus `agreement`."""
+        return {"disagreement": 1 - self.agreement(y, index)}
+
 
 @register(
     "elr",
@@ -109,6 +119,5 @@ class EarlyLearning(Method):
         targets = job.per_example(job.n_classes)
         module = Remembering(network, objective, targets, self.strength, self.beta)
         yield Phase(module, job.recipe)
-        given, total = module.targets.gather(1, job.train.y.unsqueeze(1)).squeeze(1), module.targets.sum(1)
-        agreement = torch.where(total > 0, given / total, given.new_full((), 1 / job.n_classes))
-        return Fitted(network, objective, agreement=agreement)
+        rows = torch.arange(len(job.train), device=job.device)
+        return Fitted(network, objective, agreement=module.agreement(job.train.y, rows))

@@ -93,6 +93,10 @@ class SelfPaced(PhaseModule):
     def predictor(self) -> tuple[nn.Module, Objective]:
         return self.network, self.objective
 
+    def label_signals(self, x: Tensor, y: Tensor, index: Tensor) -> dict[str, Tensor]:
+        """`dropped`: 1 minus the weight of the label when it was last seen."""
+        return {"dropped": 1 - self.kept[index].squeeze(1)}
+
 
 @register(
     "mentornet",

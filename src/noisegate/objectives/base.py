@@ -116,6 +116,13 @@ class Objective(nn.Module, ABC):
         """Number of outputs that the network must have."""
         return sum(self.slices)
 
+    def label_signals(self, outputs: Tensor, targets: Tensor) -> dict[str, Tensor]:
+        """What the outputs say about given labels beside probabilities, by name: default nothing.
+
+        Tensors `(B, ...)`, high where a label is likely wrong.
+        """
+        return {}
+
     # A subclass defines these.
 
     @abstractmethod

@@ -270,6 +270,16 @@ class LogisticNormal(Objective):
         terms = residual.square().sum(1) if covariance == "identity" else self._quadratic(residual, scale)[0]
         return torch.where(counted, terms, terms.new_zeros(()))
 
+    def label_signals(self, outputs: Tensor, targets: Tensor) -> dict[str, Tensor]:
+        """`residual`, r' r, and `label_term`, r' Sigma^-1 r under the learnt covariance.
+
+        The learnt Sigma attenuates large residuals, which wrong labels have: r' r ranks them better.
+        """
+        return {
+            "residual": self.label_term(outputs, targets, "identity"),
+            "label_term": self.label_term(outputs, targets),
+        }
+
     def distribution(self, outputs: Tensor) -> LogisticNormalDistribution:
         """The predicted distribution over label distributions for each row of outputs.
 

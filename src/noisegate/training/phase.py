@@ -88,6 +88,24 @@ class PhaseModule(nn.Module, ABC):
     def begin_epoch(self, epoch: int, job: Job) -> None:
         """Hook called before each epoch, outside the captured step. Default: do nothing."""
 
+    def label_signals(self, x: Tensor, y: Tensor, index: Tensor) -> dict[str, Tensor]:
+        """What it knows about given labels beside its predictions and those of its objective.
+
+        Audits call it in evaluation mode, outside the captured step. Default: nothing.
+
+        Parameters
+        ----------
+        x : tensor (B, ...)
+        y, index : int64 tensors (B,)
+            Given labels and row numbers, as in a `Batch`.
+
+        Returns
+        -------
+        dict of tensors (B,)
+            By name; high where the given label is likely wrong.
+        """
+        return {}
+
 
 @dataclass(frozen=True)
 class Phase:
