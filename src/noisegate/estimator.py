@@ -23,12 +23,13 @@ from noisegate import methods
 from noisegate._device import resolve_device
 from noisegate._inputs import TakesFrames, spread
 from noisegate._io.foreign import reading
+from noisegate._io.models import read_description
 from noisegate.data.arrays import ArrayReader
 from noisegate.data.dataset import Dataset, Inputs, Split
 from noisegate.data.sparse import is_sparse
 from noisegate.data.tables import TableReader
 from noisegate.errors import InputError
-from noisegate.fitted import Fitted, read_description
+from noisegate.fitted import Fitted
 from noisegate.methods.base import Method
 from noisegate.quality import consensus, is_answers, read_answers
 from noisegate.runs.train import train

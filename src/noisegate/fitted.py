@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import datetime
 import hashlib
 from collections.abc import Callable
 from pathlib import Path
@@ -15,25 +14,31 @@ import pandas as pd
 import torch
 from torch import Tensor, nn
 
-from noisegate._io.files import read_json, remove_parts, write_json
-from noisegate._io.foreign import reading, regular_size
+from noisegate._io.files import remove_parts, write_json
+from noisegate._io.foreign import reading
 from noisegate._io.lock import locked
-from noisegate._io.trees import load_tree, save_tree
+from noisegate._io.models import (
+    FORMAT,
+    HASH_DIGITS,
+    class_as_json,
+    read_classes,
+    read_description,
+    read_weights,
+    weights_name,
+)
+from noisegate._io.trees import save_tree
 from noisegate._version import __version__
 from noisegate.data import reader_from_dict
 from noisegate.data.dataset import Inputs, Reader, as_inputs
 from noisegate.data.loader import Rows, seeded
 from noisegate.data.tables import TableReader, is_frame
-from noisegate.errors import DamagedFileError, InputError, MissingDataError
+from noisegate.errors import DamagedFileError, InputError
 from noisegate.networks import ensemble
 from noisegate.networks.layout import channels_last_
 from noisegate.networks.prepare import Prepared
 from noisegate.objectives import Objective
 from noisegate.reporting.card import write_card
 
-FORMAT = 1
-#: Digits of the weights' SHA-256 in the name of their file.
-HASH_DIGITS = 16
 NetworkFactory = Callable[[tuple[int, ...], int], nn.Module]
 #: The extras of a method that has judged the given labels.
 JUDGEMENT = ("row", "given", "suggested", "quality", "is_label_issue", "is_sure")
@@ -172,7 +177,7 @@ class Fitted:
             }
             temporary = folder / ".weights.safetensors"
             save_tree(temporary, tree)
-            name = _weights_name(hashlib.sha256(temporary.read_bytes()).hexdigest()[:HASH_DIGITS])
+            name = weights_name(hashlib.sha256(temporary.read_bytes()).hexdigest()[:HASH_DIGITS])
             temporary.replace(folder / name)
             description = self._description(spec, name) | more
             write_json(folder / "model.json", description)
@@ -223,7 +228,7 @@ class Fitted:
             "weights": weights,
             "network": spec,
             "objective": self.objective.to_dict(),
-            "classes": [_class_as_json(c) for c in self.classes],
+            "classes": [class_as_json(c) for c in self.classes],
             "metrics": self.metrics,
             "history": self.history,
             "record": self.record,
@@ -255,7 +260,7 @@ class Fitted:
         cls, folder: Path, description: dict[str, Any], network: NetworkFactory | None, device: torch.device
     ) -> Fitted:
         spec = description["network"]
-        tree = _read_weights(folder, str(description["weights"]))
+        tree = read_weights(folder, str(description["weights"]))
         shape, n_outputs = tuple(spec["input_shape"]), spec["n_outputs"]
         if ensemble.needs_factory(spec["network"]) and network is None:
             raise InputError(
@@ -278,52 +283,13 @@ class Fitted:
         objective = Objective.from_dict(description["objective"])
         _load_weights(objective, tree["objective"], folder)
         fitted = cls(built.to(device).eval(), objective.to(device).eval(), **tree["extras"])
-        fitted.classes = _read_classes(description["classes"], objective.n_classes, folder)
+        fitted.classes = read_classes(description["classes"], objective.n_classes, folder)
         fitted.metrics, fitted.history = description["metrics"], description["history"]
         fitted.record = description["record"]
         if description.get("reader") is not None:
             arrays = {name: value.numpy() for name, value in tree.get("reader", {}).items()}
             fitted.reader = reader_from_dict(description["reader"], arrays)
         return fitted
-
-
-def read_description(folder: Path | str) -> dict[str, Any]:
-    """The content of `model.json`, after a look at whether it is one."""
-    path = Path(folder) / "model.json"
-    if not path.is_file():
-        raise MissingDataError(f"{folder} is not a model folder: it has no model.json")
-    description = read_json(path)
-    if not isinstance(description, dict) or "format" not in description:
-        raise DamagedFileError(f"{path} does not describe a noisegate model")
-    if description["format"] != FORMAT:
-        raise InputError(
-            f"{path} has format {description['format']}, this noisegate ({__version__}) reads {FORMAT}; "
-            f"use the version that wrote it ({description.get('noisegate')})"
-        )
-    missing = {"weights", "network", "objective", "classes", "metrics", "history", "record"} - set(
-        description
-    )
-    if missing:
-        raise DamagedFileError(f"{path} lacks {', '.join(sorted(missing))}")
-    return description
-
-
-def _read_weights(folder: Path, name: str) -> Any:
-    """The tensors of a model, if they are those that were written: their hash is in the file's name."""
-    path = folder / Path(name).name
-    regular_size(path, "the weights of a model")
-    with open(path, "rb") as file:
-        found = hashlib.file_digest(file, "sha256").hexdigest()[:HASH_DIGITS]
-    if path.name != _weights_name(found):
-        raise DamagedFileError(f"{path} is damaged: its content has the hash {found}; copy the model again")
-    tree = load_tree(path)
-    if not isinstance(tree, dict) or not {"network", "objective", "extras"} <= set(tree):
-        raise DamagedFileError(f"{path} does not hold the weights of a noisegate model")
-    return tree
-
-
-def _weights_name(digits: str) -> str:
-    return f"weights-{digits}.safetensors"
 
 
 def _check_state(module: nn.Module, state: dict[str, Tensor], folder: Path) -> None:
@@ -350,27 +316,6 @@ def _check_state(module: nn.Module, state: dict[str, Tensor], folder: Path) -> N
 def _load_weights(module: nn.Module, state: dict[str, Tensor], folder: Path) -> None:
     _check_state(module, state, folder)
     module.load_state_dict(state)
-
-
-def _class_as_json(value: Any) -> Any:
-    """A label value as JSON; JSON has no dates, so they become {"date": text}."""
-    value = value.item() if isinstance(value, np.generic) and not isinstance(value, np.datetime64) else value
-    if isinstance(value, np.datetime64 | datetime.date):
-        return {"date": str(np.datetime64(value))}
-    return value
-
-
-def _read_classes(stored: Any, n_classes: int, folder: Path) -> list[Any]:
-    """The label values of a model: one a class, all different."""
-    if not isinstance(stored, list) or len(stored) != n_classes:
-        raise DamagedFileError(f"{folder / 'model.json'} should list {n_classes} classes")
-    dated = [np.datetime64(c["date"]) if isinstance(c, dict) and set(c) == {"date"} else c for c in stored]
-    if (
-        not all(isinstance(c, str | int | float | np.datetime64) for c in dated)
-        or len(set(dated)) < n_classes
-    ):
-        raise DamagedFileError(f"{folder / 'model.json'} should list {n_classes} different classes")
-    return dated
 
 
 def _tensor(value: Any) -> Any:

@@ -2,6 +2,9 @@
 
 import io
 import json
+import os
+import subprocess
+import sys
 
 import numpy as np
 import pandas as pd
@@ -212,3 +215,46 @@ def test_a_model_made_in_python_reads_files(call, table, tmp_path):
     assert "1 column not used by the model (species)" in err
     probs = clf.predict_proba(frame.drop(columns="species"))
     np.testing.assert_allclose(read(out)[["p_daisy", "p_rose"]], probs, rtol=1e-4)
+
+
+def test_a_small_table_is_predicted_without_slow_imports(fitted_table, table, tmp_path):
+    # Importing torch takes a second or more of CPU, pandas a third of one.
+    code = (
+        "import sys; from noisegate.cli import main; code = main(sys.argv[1:]); "
+        "print(code, *(name for name in ('torch', 'pandas', 'scipy', 'sklearn', 'rich') if name in sys.modules))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, "predict", fitted_table, table, "--out", tmp_path / "p.csv"],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+    assert done.stdout.splitlines()[-1] == "0", done.stdout + done.stderr
+    assert len(pd.read_csv(tmp_path / "p.csv")) == 120
+
+
+def test_large_tables_and_other_devices_go_through_torch(call, fitted_table, table, tmp_path, monkeypatch):
+    few = read(call("predict", fitted_table, table)[1])
+    monkeypatch.setattr("noisegate.without_torch.MOST_ROWS", 10)
+    many = read(call("predict", fitted_table, table, "--device", "cpu")[1])
+    pd.testing.assert_frame_equal(few, many, rtol=1e-5)
+
+
+def test_ids_keep_their_kind_and_their_text(call, fitted_table, tmp_path):
+    new = flowers(6, seed=3).drop(columns="species")
+    new["day"] = pd.date_range("2026-11-18", periods=6)
+    new["whole"] = pd.array([1, None, 3, 4, 5, 2**60 + 1], dtype="Int64")
+    new["code"] = ["001", None, 'a "quoted", one', "NA", "é", "1.10"]
+    new.to_parquet(tmp_path / "new.parquet")
+    ids = [word for name in ("day", "whole", "code") for word in ("--id", name)]
+    assert (
+        call("predict", fitted_table, tmp_path / "new.parquet", *ids, "--out", tmp_path / "p.parquet")[0] == 0
+    )
+    stored = pd.read_parquet(tmp_path / "p.parquet", dtype_backend="numpy_nullable")
+    assert list(stored["whole"]) == list(new["whole"])
+    assert list(stored["day"]) == list(new["day"])
+    assert call("predict", fitted_table, tmp_path / "new.parquet", *ids, "--out", tmp_path / "p.csv")[0] == 0
+    written = pd.read_csv(tmp_path / "p.csv", dtype=str, keep_default_na=False)
+    assert list(written["whole"]) == ["1", "", "3", "4", "5", str(2**60 + 1)]
+    assert list(written["code"]) == ["001", "", 'a "quoted", one', "NA", "é", "1.10"]
+    assert written["day"][0].startswith("2026-11-18")

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save
-from torch import Tensor
 
 from noisegate._io.files import write_bytes
 from noisegate._io.foreign import check_room, reading, regular_size
 from noisegate.errors import DamagedFileError, shown
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 Tree = Any
 
@@ -22,12 +23,16 @@ def save_tree(path: Path, tree: Tree) -> None:
 
     The tensors are stored as such; the nesting and everything else is JSON in the file's header.
     """
+    from safetensors.torch import save  # here, since reading arrays needs no torch
+
     tensors: dict[str, Tensor] = {}
     skeleton = _flatten(tree, tensors)
     write_bytes(path, save(tensors, metadata={"tree": json.dumps(skeleton)}))
 
 
 def _flatten(node: Tree, tensors: dict[str, Tensor]) -> Any:
+    from torch import Tensor
+
     if isinstance(node, Tensor):
         name = str(len(tensors))
         # A copy of its own: safetensors refuses tensors that share memory, and scalars need a
@@ -41,13 +46,13 @@ def _flatten(node: Tree, tensors: dict[str, Tensor]) -> Any:
     return {"value": node}
 
 
-def load_tree(path: Path) -> Tree:
-    """Read what `save_tree` wrote; a damaged file is named."""
+def load_tree(path: Path, framework: str = "pt") -> Tree:
+    """Read what `save_tree` wrote, as tensors ("pt") or arrays ("np"); a damaged file is named."""
     path = Path(path)
     check_room(regular_size(path, "a checkpoint"), path)
     with reading(path, "remove it"):
         try:
-            with safe_open(path, framework="pt") as file:
+            with safe_open(path, framework=framework) as file:
                 skeleton = json.loads((file.metadata() or {})["tree"])
                 return _unflatten(skeleton, file)
         except (SafetensorError, KeyError, ValueError, TypeError) as error:

@@ -58,7 +58,7 @@ def console() -> Any:
 def say(text: str = "") -> None:
     """Print a line."""
     with writing():
-        console().print(text, soft_wrap=True)
+        print(text)
 
 
 def warn(text: str) -> None:

@@ -2,27 +2,30 @@
 
 from __future__ import annotations
 
+import csv
 import io
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO, TypeGuard, cast
 
 import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
 
 from noisegate import data as datasets
+from noisegate import without_torch
 from noisegate._io.files import check_writable, write_bytes
+from noisegate._io.foreign import reading
+from noisegate._io.models import read_classes, read_description, read_weights
 from noisegate.cli import output
 from noisegate.data.dataset import Inputs, Reader
 from noisegate.data.images import ImageReader
-from noisegate.data.maps import MapReader
 from noisegate.data.tables import Met, TableReader
 from noisegate.errors import InputError
 
 if TYPE_CHECKING:
-    import pandas as pd
-
-    from noisegate.fitted import Fitted
+    from noisegate.data.maps import MapReader
 
 SUFFIXES = (".csv", ".parquet")
 
@@ -41,33 +44,69 @@ def run(
     The columns `ids` of a table are carried through. What training did not have is counted in one
     line.
     """
-    from noisegate._device import resolve_device
-    from noisegate.fitted import Fitted, read_description
-
-    if (read_description(model).get("reader") or {}).get("kind") == "maps":
-        from noisegate.cli import predict_maps
-
-        fitted = Fitted.load(model, device=resolve_device(device))
-        if isinstance(fitted.reader, MapReader):
-            return predict_maps.run(fitted, fitted.reader, data, out)
+    description = read_description(model)
+    if (description.get("reader") or {}).get("kind") == "maps":
+        return _run_maps(model, data, out, device)
     if out is not None:
         check_out(out)
-    fitted = Fitted.load(model, device=resolve_device(device))
-    inputs, named, met = read_inputs(data, fitted.reader, model, root, ids)
-    frame = table_of(fitted, inputs, named)
+    stored = StoredModel(model, description)
+    inputs, named, met = read_inputs(data, stored.reader, model, root, ids)
+    columns = predictions(stored.classes, stored.predict_proba(inputs, device), named)
     if str(met):
         output.warn(f"{data}: {met}")
     if out is None:
         with output.writing():
-            frame.to_csv(sys.stdout, index=False, float_format="%.6g", lineterminator="\n")
+            write_csv(columns, sys.stdout)
         return
-    buffer = io.BytesIO()
-    if out.suffix.lower() == ".csv":
-        frame.to_csv(buffer, index=False, float_format="%.6g", lineterminator="\n")
-    else:
-        frame.to_parquet(buffer, index=False)
-    write_bytes(out, buffer.getvalue())
-    output.say(f"{len(frame):,} rows written to {out}")
+    write_bytes(out, as_csv(columns) if out.suffix.lower() == ".csv" else as_parquet(columns))
+    output.say(f"{len(inputs):,} rows written to {out}")
+
+
+def _run_maps(model: Path, data: str, out: Path | None, device: str) -> None:
+    from noisegate._device import resolve_device
+    from noisegate.cli import predict_maps
+    from noisegate.fitted import Fitted
+
+    fitted = Fitted.load(model, device=resolve_device(device))
+    predict_maps.run(fitted, cast("MapReader", fitted.reader), data, out)
+
+
+class StoredModel:
+    """A model folder: its reader, its classes, and its predictions, for which torch is imported where it is needed.
+
+    Parameters
+    ----------
+    folder : Path
+    description : mapping
+        The content of its `model.json`.
+    """
+
+    def __init__(self, folder: Path, description: Mapping[str, Any]) -> None:
+        self.folder, self.description = folder, description
+        with reading(folder / "model.json", "copy the model again, or train it again"):
+            self.tree = read_weights(folder, str(description["weights"]), "np")
+            n_classes = int(description["objective"]["settings"]["n_classes"])
+            self.classes = read_classes(description["classes"], n_classes, folder)
+            stored = description.get("reader")
+            self.reader: Reader | None = (
+                None if stored is None else datasets.reader_from_dict(stored, self.tree.get("reader", {}))
+            )
+
+    def predict_proba(self, inputs: Inputs, device: str = "auto") -> npt.NDArray[Any]:
+        """Probabilities (N, K) of rows that were read."""
+        if device in ("auto", "cpu") and _is_small(inputs):
+            predict = without_torch.predictor(self.description, self.tree)
+            if predict is not None:
+                return predict(inputs)
+        from noisegate._device import resolve_device
+        from noisegate.fitted import Fitted
+
+        return Fitted.load(self.folder, device=resolve_device(device)).predict_proba(inputs)
+
+
+def _is_small(inputs: Inputs) -> TypeGuard[npt.NDArray[Any]]:
+    """Whether inputs are few vectors, which are predicted before torch would be imported."""
+    return isinstance(inputs, np.ndarray) and inputs.ndim == 2 and len(inputs) <= without_torch.MOST_ROWS
 
 
 def check_out(out: Path) -> None:
@@ -95,24 +134,58 @@ def read_inputs(
         )
     if isinstance(reader, TableReader):
         x, met, frame = reader.read_noting(data, ids)
-        carried = {name: frame.column(name).to_numpy() for name in ids}
+        carried = {name: frame.column(name) for name in ids}
         return x, {"row": frame.row(0) + np.arange(len(frame)), **carried}, met
     inputs = reader.read(data)
     if isinstance(reader, ImageReader) and not data.lower().endswith((".npz", ".npy")):
-        return inputs, {"file": reader.names(data)}, Met()
+        return inputs, {"file": np.array(reader.names(data))}, Met()
     return inputs, {"row": np.arange(len(inputs))}, Met()
 
 
-def table_of(fitted: Fitted, inputs: Inputs, named: dict[str, Any]) -> pd.DataFrame:
-    """One line a row: what tells it apart, the most probable label, the probability of every class."""
-    import pandas as pd
-
-    probs = fitted.predict_proba(inputs)
-    predicted: dict[str, Any] = {"label": np.asarray(fitted.classes)[probs.argmax(axis=1)]}
-    predicted |= {f"p_{value}": probs[:, k] for k, value in enumerate(fitted.classes)}
+def predictions(classes: Sequence[Any], probs: npt.NDArray[Any], named: Mapping[str, Any]) -> dict[str, Any]:
+    """Columns: what tells the rows apart, the most probable label, the probability of every class."""
+    predicted: dict[str, Any] = {"label": np.asarray(classes)[probs.argmax(axis=1)]}
+    predicted |= {f"p_{value}": probs[:, k] for k, value in enumerate(classes)}
     twice = sorted(named.keys() & predicted.keys())
     if twice:
         raise InputError(
             f"--id {twice[0]}: the predictions have a column of that name; rename it in the data"
         )
-    return pd.DataFrame(named | predicted)
+    return {**named, **predicted}
+
+
+def write_csv(columns: Mapping[str, Any], file: TextIO) -> None:
+    """Write columns as CSV: probabilities have six digits, everything else is written whole."""
+    texts = [
+        [f"{p:.6g}" for p in values.tolist()]
+        if name.startswith("p_") and isinstance(values, np.ndarray)
+        else ["" if value is None else str(value) for value in _values(values)]
+        for name, values in columns.items()
+    ]
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows(zip(*texts, strict=True))
+
+
+def _values(values: Any) -> list[Any]:
+    """The values of a column, None where one is missing; times as text without their trailing zeros."""
+    if not isinstance(values, pa.ChunkedArray):
+        return list(values.tolist() if values.dtype.kind != "M" else values.astype(str).tolist())
+    times = pa.types.is_temporal(values.type)
+    return list((values.cast(pa.string()) if times else values).to_pylist())
+
+
+def as_csv(columns: Mapping[str, Any]) -> bytes:
+    """The content of a CSV file."""
+    text = io.StringIO(newline="")
+    write_csv(columns, text)
+    return text.getvalue().encode()
+
+
+def as_parquet(columns: Mapping[str, Any]) -> bytes:
+    """The content of a Parquet file; columns that are carried through keep their type."""
+    from pyarrow import parquet
+
+    buffer = io.BytesIO()
+    parquet.write_table(pa.table(dict(columns)), buffer)
+    return buffer.getvalue()

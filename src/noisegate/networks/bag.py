@@ -42,9 +42,9 @@ class Bag(nn.Module):
         self.view = Scaled(n_inputs)
         self.dropout = dropout
         wide = n_members * n_hidden
-        self.hidden = nn.Parameter(torch.randn(n_inputs, wide) / math.sqrt(n_inputs))
+        self.hidden = nn.Parameter(_drawn((n_inputs, wide), 1.0, math.sqrt(n_inputs)))
         self.hidden_bias = nn.Parameter(torch.zeros(wide))
-        self.out = nn.Parameter(0.1 * torch.randn(n_members, n_hidden, n_outputs) / math.sqrt(n_hidden))
+        self.out = nn.Parameter(_drawn((n_members, n_hidden, n_outputs), 0.1, math.sqrt(n_hidden)))
         self.out_bias = nn.Parameter(torch.zeros(n_members, 1, n_outputs))
 
     def logits(self, x: Tensor) -> Tensor:
@@ -63,3 +63,12 @@ class Bag(nn.Module):
         members, width, outputs = self.out.shape
         sizes = {"n_inputs": len(self.hidden), "n_members": members, "n_hidden": width, "n_outputs": outputs}
         return {"kind": self.kind, **sizes, "dropout": self.dropout}
+
+
+def _drawn(shape: tuple[int, ...], factor: float, divisor: float) -> Tensor:
+    """Draw normal numbers and scale them; on the meta device, where there are only shapes, do neither.
+
+    Arithmetic there would import torch's compiler, which takes a second.
+    """
+    found = torch.empty(shape)
+    return found if found.is_meta else found.normal_().mul_(factor).div_(divisor)

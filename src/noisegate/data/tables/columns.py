@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from noisegate.data.tables import dates
-from noisegate.data.tables.frames import Frame, as_text, is_text
+from noisegate.data.tables.frames import Frame, as_array, as_text, is_text
 from noisegate.errors import InputError
 
 Floats = npt.NDArray[np.floating[Any]]
@@ -94,7 +94,7 @@ class Column:
         self.write(frame, values, out, met)
         n_gaps = values.null_count
         if n_gaps and self.missing:
-            out[:, -1] = np.asarray(pc.is_null(values))
+            out[:, -1] = as_array(pc.is_null(values))
         elif n_gaps:
             met.gaps[self.name] = n_gaps
 
@@ -210,9 +210,9 @@ class CategoryColumn(Column):
         # Once for each distinct value, not for each row.
         encoded = pa.chunked_array(texts).combine_chunks().dictionary_encode()
         encoded = encoded.combine_chunks() if isinstance(encoded, pa.ChunkedArray) else encoded
-        known = pa.array(self.categories, pa.large_string())
-        place = np.asarray(pc.fill_null(pc.index_in(encoded.dictionary, known), -1)).astype(np.int64)
-        codes = np.asarray(pc.fill_null(encoded.indices, -1)).astype(np.int64)
+        known = {category: number for number, category in enumerate(self.categories)}
+        place = np.array([known.get(text, -1) for text in encoded.dictionary.to_pylist()], dtype=np.int64)
+        codes = as_array(encoded.indices, -1).astype(np.int64)
         places = np.append(place, -1)[codes]  # gaps have the code -1
         rows = np.flatnonzero(places >= 0)
         out[rows, places[rows]] = 1.0
@@ -253,8 +253,7 @@ def as_numbers(frame: Frame, name: str, values: Any, *, training: bool = False) 
 
 
 def _floats(values: Any) -> npt.NDArray[np.float64]:
-    plain = values.cast(pa.float64(), safe=False)
-    return np.asarray(plain.to_numpy() if isinstance(plain, pa.ChunkedArray) else plain).astype(np.float64)
+    return as_array(values.cast(pa.float64(), safe=False))
 
 
 def _parsed(frame: Frame, name: str, texts: Any) -> npt.NDArray[np.float64]:
@@ -282,10 +281,10 @@ def as_times(frame: Frame, name: str, values: Any, order: str = "ymd") -> npt.ND
     if is_text(kind) or pa.types.is_dictionary(kind):
         texts = as_text(values)
         found = dates.seconds(texts, order)
-        bad = np.isnan(found) & np.asarray(pc.is_valid(texts))
+        bad = np.isnan(found) & as_array(pc.is_valid(texts))
         if bad.any() and order != "ymd":
             found = np.where(bad, dates.seconds(texts, "ymd"), found)
-            bad = np.isnan(found) & np.asarray(pc.is_valid(texts))
+            bad = np.isnan(found) & as_array(pc.is_valid(texts))
         if not bad.any():
             return found
         raise _refused(frame, name, values, "time", int(np.argmax(bad)), order)

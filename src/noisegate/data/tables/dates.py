@@ -9,6 +9,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from noisegate.data.tables.frames import as_array
+
 Floats = npt.NDArray[np.float64]
 
 _CLOCK = (
@@ -52,7 +54,7 @@ def seconds(texts: Any, order: str) -> Floats:
         texts = texts.combine_chunks()
     trimmed = pc.utf8_trim_whitespace(texts)
     parts = pc.extract_regex(trimmed, rf"^{_DATES[order]}{_CLOCK}$")
-    there = np.asarray(pc.is_valid(parts))
+    there = as_array(pc.is_valid(parts))
     year, month, day = (_numbers(parts, name, 1) for name in ("year", "month", "day"))
     hour, minute, second = (_numbers(parts, name, 0) for name in ("hour", "minute", "second"))
     usable = there & (month >= 1) & (month <= 12) & (day >= 1) & (hour < 24) & (minute < 60) & (second < 61)
@@ -67,16 +69,15 @@ def seconds(texts: Any, order: str) -> Floats:
 def _numbers(parts: Any, name: str, default: float) -> Floats:
     """One named part of all texts as numbers; the default where it is not there."""
     values = pc.replace_substring(pc.struct_field(parts, name), ",", ".")
-    values = pc.if_else(pc.equal(values, ""), None, values)
-    return np.asarray(pc.fill_null(values.cast(pa.float64()), float(default)))
+    values = pc.if_else(pc.match_substring_regex(values, "^$"), pa.nulls(1, values.type)[0], values)
+    return as_array(values.cast(pa.float64()), default)
 
 
 def _offsets(parts: Any) -> Floats:
     """Seconds by which the clock is ahead of UTC."""
-    zones = pc.fill_null(pc.struct_field(parts, "zone"), "")
-    distinct = pc.unique(zones)
-    values = np.array([_offset(zone) for zone in distinct.to_pylist()])
-    return values[np.asarray(pc.index_in(zones, distinct))]
+    zones = pc.struct_field(parts, "zone").dictionary_encode()
+    offsets = np.array([*map(_offset, zones.dictionary.to_pylist()), 0.0])
+    return np.asarray(offsets[as_array(zones.indices, -1)])  # -1: there is no date, so there is no zone
 
 
 def _offset(zone: str) -> float:

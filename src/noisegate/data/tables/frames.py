@@ -7,6 +7,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -191,6 +193,27 @@ def as_text(values: Any) -> Any:
         integers = pc.if_else(whole, values, 0.0).cast(pa.int64()).cast(pa.large_string())
         return pc.if_else(whole, integers, values.cast(pa.large_string()))
     return values.cast(pa.large_string())
+
+
+def as_array(values: Any, gap: float = float("nan")) -> npt.NDArray[Any]:
+    """Numbers or booleans of an Arrow column as a NumPy array, with `gap` where a value is missing.
+
+    Arrow's own ways (`to_numpy`, scalars of Python) import pandas, which takes longer than reading a small table.
+
+    >>> as_array(pa.chunked_array([[1.5, None], [2.0]])).tolist()
+    [1.5, nan, 2.0]
+    """
+    if isinstance(values, pa.ChunkedArray):
+        values = values.combine_chunks()
+    if pa.types.is_boolean(values.type):
+        return as_array(values.cast(pa.uint8()), gap).astype(np.bool_)
+    if not len(values):
+        return np.zeros(0, values.type.to_pandas_dtype())
+    whole = pa.Array.from_buffers(values.type, len(values), [None, values.buffers()[1]], offset=values.offset)
+    found = np.from_dlpack(whole).copy()
+    if values.null_count:
+        found[as_array(pc.is_null(values))] = gap
+    return found
 
 
 # -- pandas ----------------------------------------------------------------------------------------
