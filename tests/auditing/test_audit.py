@@ -110,6 +110,19 @@ def test_a_frame_with_texts_is_audited_and_kept(tmp_path, monkeypatch):
     np.testing.assert_array_equal(kept.kind, frame.kind[kept.row])
 
 
+def test_probabilities_of_ones_own_are_judged_as_find_label_issues_does():
+    x, given, _ = blobs()
+    fit = ng.audit(x, given, detector="neighbours")
+    labels = np.array(["ape", "bee", "cow"])[given]
+    report = ng.audit(x, labels, probs=fit.probs)
+    flags = np.zeros(len(x), bool)
+    flags[report.issues.row[report.issues.is_label_issue]] = True
+    np.testing.assert_array_equal(flags, ng.find_label_issues(fit.probs, given))
+    np.testing.assert_array_equal(report.quality, fit.quality)
+    assert report.info["settings"] == {"probabilities": "given", "seed": 0}
+    assert len(report.why(report.issues.row[0])) == 5  # neighbours among the inputs
+
+
 def test_clean_labels_do_not_change_what_is_found():
     x, given, true = blobs(200)
     data = ng.data.load((x, true)).with_labels(given)
@@ -173,6 +186,11 @@ def test_dropping_leaves_half_of_every_class():
             "4 rows but 1 ids",
         ),
         ({"X": pd.DataFrame({"a": [1.0, 2.0]}), "y": [0, 1, 1]}, "2 rows but 3 labels"),
+        (
+            {"X": np.zeros((2, 2)), "y": ["b", "a"], "probs": [[0.1, 0.2, 0.7]] * 2},
+            "probs of 2 rows for the 2 classes a, b",
+        ),
+        ({"X": np.zeros((2, 2)), "y": [0, 1], "probs": [[-3.0, 4.0]] * 2}, "were these logits"),
     ],
 )
 def test_bad_arguments(arguments, message):

@@ -45,6 +45,33 @@ def test_a_table_is_audited_into_a_folder_that_review_reads(call, table, tmp_pat
     assert "holds an audit already" in err
 
 
+@pytest.mark.parametrize("name", ["probs.npy", "probs.csv", "probs.parquet"])
+def test_probabilities_from_a_file(call, table, tmp_path, name):
+    path, wrong = table
+    given = pd.read_csv(path)["kind"].to_numpy()
+    rose = np.where((given == "rose") ^ wrong, 0.9, 0.1)
+    frame = pd.DataFrame({"row": range(300), "p_rose": rose, "p_daisy": 1 - rose})
+    if name.endswith(".npy"):
+        np.save(tmp_path / name, frame[["p_daisy", "p_rose"]].to_numpy())
+    else:
+        getattr(frame, f"to_{name.split('.')[1]}")(tmp_path / name, index=False)
+    out = tmp_path / "audit"
+    code, _, err = call("audit", path, "--label", "kind", "--out", out, "--probs", tmp_path / name)
+    assert code == 0, err
+    report = ng.AuditReport.load(out)
+    assert set(report.issues.row[report.issues.is_label_issue]) == set(np.flatnonzero(wrong))
+
+
+def test_probabilities_of_other_classes_are_refused(call, table, tmp_path):
+    path, _ = table
+    pd.DataFrame({"p_rose": [0.5], "p_tulip": [0.5]}).to_csv(tmp_path / "p.csv", index=False)
+    ask = ("audit", path, "--label", "kind", "--out", tmp_path / "audit", "--probs")
+    for name, message in (("p.csv", "lacks the columns p_daisy"), ("none.npy", "there is no file")):
+        code, _, err = call(*ask, tmp_path / name)
+        assert code == 2
+        assert message in err
+
+
 def test_folds_are_trained_and_cleaning_compared(call, table, tmp_path):
     path, _ = table
     quick = [

@@ -19,6 +19,7 @@ from noisegate.auditing.crossfit import CrossFit, Fitting, Where, cross_fit, las
 from noisegate.auditing.findings import findings
 from noisegate.data.dataset import Dataset
 from noisegate.errors import InputError, UnknownNameError
+from noisegate.noise.confident import check_probs
 from noisegate.quality import Judgement, judge
 from noisegate.training.recipe import Recipe
 
@@ -40,6 +41,7 @@ def audit(
     seed: int = 0,
     device: str = "auto",
     detector: str = "cross-fitted",
+    probs: npt.ArrayLike | None = None,
     clean: str | None = None,
     neighbours: int = 5,
     folder: str | Path | None = None,
@@ -67,6 +69,9 @@ def audit(
         epochs; a cheap alternative where folds are too dear. What else the method knows of labels
         (`AuditReport.signals`) is kept beside it. neighbours: the vote of the rows nearest to each
         row; nothing is trained.
+    probs : array (N, K), default=None
+        Out-of-sample probabilities of your own, in the order of the classes; then nothing is trained,
+        and `method`, `network`, `recipe`, `folds` and `detector` are for `clean` alone.
     clean : {"drop", "relabel", "weight"}, default=None
         Train again on cleaned labels, and say what that changes out of fold and, where the Dataset has
         test rows, on them.
@@ -102,12 +107,16 @@ def audit(
     dataset = as_dataset(X, y)
     place = Where(None if folder is None else Path(folder), engine, workers, address)
     fitting = Fitting(method, network, recipe, seed, device)
-    fit = probabilities(dataset, fitting, folds, place, detector)
+    if probs is None:
+        fit = probabilities(dataset, fitting, folds, place, detector)
+    else:
+        fit = given_probabilities(dataset, probs)
     found = judge(fit.probs, dataset.train.y, seed=seed)
     content, near = findings(dataset, fit, found, neighbours=neighbours, most=MOST_NEIGHBOURS, seed=seed)
     if clean is not None:
         content["cleaning"] = clean_and_compare(dataset, fitting, folds, place, fit, found, Cleaning(clean))
-    content["settings"] = fitting.described() | {"folds": folds, "detector": detector, "clean": clean}
+    settings = fitting.described() | {"folds": folds, "detector": detector, "clean": clean}
+    content["settings"] = settings if probs is None or clean else {"probabilities": "given", "seed": seed}
     content["source"] = dict(source or stored.source_of("memory", None, len(dataset.train)))
     content |= {
         "audit_id": stored.new_audit_id(),
@@ -141,6 +150,18 @@ def as_dataset(X: Any, y: npt.ArrayLike | None) -> Dataset:
             raise InputError(f"{len(X)} rows but {len(labels)} labels")
         return datasets.load(X.reset_index(drop=True).assign(**{label: labels}), label=label)
     return datasets.load((X, y))
+
+
+def given_probabilities(data: Dataset, probs: npt.ArrayLike) -> CrossFit:
+    """The user's own probabilities, checked."""
+    p = check_probs(probs)
+    if p.shape != (len(data.train), data.n_classes):
+        raise InputError(
+            f"expected probs of {len(data.train)} rows for the {data.n_classes} classes "
+            f"{', '.join(data.classes[:5])}{', ...' if data.n_classes > 5 else ''}, in this order; "
+            f"got the shape {p.shape}"
+        )
+    return CrossFit(p)
 
 
 def probabilities(

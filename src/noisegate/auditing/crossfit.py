@@ -171,7 +171,7 @@ class CrossFit:
         What was seen in training beside them, by name; high where a label is likely wrong.
     """
 
-    probs: Floats
+    probs: npt.NDArray[np.floating[Any]]
     features: npt.NDArray[np.float32] | None = None
     signals: Mapping[str, npt.NDArray[np.float32]] = field(default_factory=dict)
 

@@ -95,7 +95,7 @@ def confused(joint: npt.NDArray[np.float64] | None, y: npt.NDArray[np.int64]) ->
 
 
 def instance_dependence(
-    probs: npt.NDArray[np.float64], y: npt.NDArray[np.int64], seed: int
+    probs: npt.NDArray[np.floating[Any]], y: npt.NDArray[np.int64], seed: int
 ) -> dict[str, Any]:
     """The test of `noisegate.quality.dependence`, with its answer in words."""
     statistic, p_value = dependence(probs, y, seed=seed)

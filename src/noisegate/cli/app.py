@@ -290,6 +290,14 @@ def audit_command(
     detector: Annotated[
         Detector, typer.Option(help="in-training: one run, no folds; neighbours: the nearest rows vote.")
     ] = Detector.cross_fitted,
+    probs: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Your own out-of-sample probabilities instead of training: .npy, or .csv or .parquet with "
+            "columns p_LABEL.",
+        ),
+    ] = None,
     clean: Annotated[
         CleanHow | None, typer.Option(help="Also train on cleaned labels and say what that changes.")
     ] = None,
@@ -340,6 +348,7 @@ def audit_command(
             folds=folds,
             clean=None if clean is None else clean.value,
             detector=detector.value,
+            probs=probs,
             seed=seed,
             device=device,
             test=test,

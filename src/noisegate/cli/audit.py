@@ -8,6 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from noisegate._io.files import check_writable
 from noisegate.auditing import stored
 from noisegate.cli import output
@@ -15,7 +18,7 @@ from noisegate.cli.fit import Fit, load_data
 from noisegate.cli.values import check_kinds
 from noisegate.data.dataset import Dataset
 from noisegate.data.registry import DATASETS
-from noisegate.errors import InputError
+from noisegate.errors import DamagedFileError, InputError, MissingDataError
 
 #: Where finished folds and checkpoints lie until the audit is written.
 RUNS = "runs"
@@ -36,6 +39,7 @@ class Audit:
     folds: int = 5
     clean: str | None = None
     detector: str = "cross-fitted"
+    probs: Path | None = None
     seed: int = 0
     device: str = "auto"
     test: str | None = None
@@ -77,6 +81,7 @@ def run(asked: Audit) -> None:
         seed=asked.seed,
         device=asked.device,
         detector=asked.detector,
+        probs=None if asked.probs is None else read_probabilities(asked.probs, data),
         clean=asked.clean,
         folder=asked.out / RUNS,
         engine=asked.engine,
@@ -117,6 +122,28 @@ def run_masks(asked: Audit, data: Dataset) -> None:
             ("pictures", str(asked.out / "overlays")),
         ]
     )
+
+
+def read_probabilities(path: Path, data: Dataset) -> npt.NDArray[Any]:
+    """Probabilities (N, K): an array in an .npy file, or the columns p_<label> of a .csv or .parquet file.
+
+    Files of `noisegate predict` have such columns.
+    """
+    from noisegate.data import read_table
+
+    if path.suffix.lower() == ".npy":
+        try:
+            found: npt.NDArray[Any] = np.load(path, allow_pickle=False)
+        except FileNotFoundError:
+            raise MissingDataError(f"there is no file {path}") from None
+        except (OSError, ValueError, EOFError) as error:
+            raise DamagedFileError(f"{path} cannot be read as an array ({error})") from None
+        return found
+    frame = read_table(path)
+    names = [f"p_{value}" for value in data.label_values]
+    if lacking := [name for name in names if name not in frame.columns]:
+        raise InputError(f"{path} lacks the columns {', '.join(lacking[:5])}: one p_<label> for each class")
+    return frame[names].to_numpy(dtype=np.float64)
 
 
 def check_out(out: Path) -> None:
