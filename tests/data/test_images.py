@@ -7,7 +7,8 @@ import pytest
 from PIL import Image
 
 from noisegate.data import ImageFiles, ImageReader
-from noisegate.data.images import decode, probe, walk
+from noisegate.data.decoding import decode
+from noisegate.data.images import probe, walk
 from noisegate.errors import DamagedFileError, InputError, MissingDataError
 
 

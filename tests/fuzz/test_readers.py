@@ -29,7 +29,7 @@ from PIL import Image
 from scipy.io import savemat
 
 import noisegate as ng
-from noisegate.data.images import decode
+from noisegate.data.decoding import decode
 from noisegate.data.matlab import read_arrays
 from noisegate.data.named.idx import read_idx
 from noisegate.data.pickles import read_pickle, read_torch_file

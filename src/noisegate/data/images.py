@@ -5,11 +5,12 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
+import itertools
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,15 +18,15 @@ import numpy.typing as npt
 from noisegate._io.foreign import regular_size
 from noisegate.data.arrays import ArrayReader
 from noisegate.data.dataset import Inputs
+from noisegate.data.decoding import NO_LINKS, content, decoded
 from noisegate.errors import DamagedFileError, InputError, MissingDataError, shown
-
-if TYPE_CHECKING:
-    from PIL.Image import Image
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm")
 RESIDENT_BYTES = 1 << 30
 #: The most files whose sizes enter a fingerprint.
 FINGERPRINTED = 100_000
+#: A thread reads at least so many images of a batch.
+_FEWEST = 4
 _SKIPPED = ("__MACOSX", "__pycache__")
 
 
@@ -91,7 +92,7 @@ class ImageFiles:
         path = os.path.join(self.folder or "", self.names[row])
         if self._real is not None:
             real = os.path.realpath(path)
-            if real != self._real and not real.startswith(self._real.rstrip(os.sep) + os.sep):
+            if not _below(real, self._real):
                 raise InputError(
                     f"{path} leads outside {self.folder}; pass follow_links=True if that is meant"
                 )
@@ -115,17 +116,33 @@ class ImageFiles:
         """Read the rows `index`: uint8 (len(index), channels, size, size)."""
         rows = np.asarray(index, np.int64).tolist()
         out = np.empty((len(rows), *self.shape), np.uint8)
-
-        def read(place: int) -> None:
-            out[place] = decode(self.path(rows[place]), self.size, self.channels)
-
-        if len(rows) < 2:
-            for place in range(len(rows)):
-                read(place)
+        # A task a thread, not an image: handing over a task costs as much as a small image.
+        pieces = min(_thread_count(), -(-len(rows) // _FEWEST))
+        if pieces < 2:
+            self._read(rows, out)
         else:
-            for _ in _threads(os.getpid()).map(read, range(len(rows))):
+            cuts = np.linspace(0, len(rows), pieces + 1).astype(int).tolist()
+            parts = [slice(*ends) for ends in itertools.pairwise(cuts)]
+            for _ in _threads(os.getpid()).map(lambda part: self._read(rows[part], out[part]), parts):
                 pass
         return out
+
+    def _read(self, rows: Sequence[int], out: npt.NDArray[np.uint8]) -> None:
+        """Decode the images `rows` into `out`."""
+        inside: dict[str, bool] = {}  # folders whose real path was looked up; for this call only
+        for row, place in zip(rows, out, strict=True):
+            path, data = os.path.join(self.folder or "", self.names[row]), None
+            if self._real is None:
+                data = content(path)
+            elif NO_LINKS is not None:
+                folder = os.path.dirname(path)
+                if folder not in inside:
+                    inside[folder] = _inside(folder, self._real)
+                if inside[folder]:
+                    data = content(path, NO_LINKS)
+            if data is None:  # a link, not a regular file, or very large
+                path = self.path(row)
+            place[...] = decoded(data, path, self.size, self.channels)
 
     def read_all(self) -> npt.NDArray[np.uint8]:
         """Every image, in one array."""
@@ -136,52 +153,15 @@ class ImageFiles:
         return out
 
 
+def _thread_count() -> int:
+    mine = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return min(16, mine)
+
+
 @functools.lru_cache(maxsize=1)
 def _threads(pid: int) -> ThreadPoolExecutor:
     # Keyed by process: after a fork the parent's threads do not exist in the child.
-    return ThreadPoolExecutor(min(16, os.cpu_count() or 1), thread_name_prefix="noisegate-images")
-
-
-def decode(path: str | os.PathLike[str], size: int, channels: int) -> npt.NDArray[np.uint8]:
-    """Read one image: shorter side scaled to `size`, middle cut out, (channels, size, size)."""
-    from PIL import Image
-
-    regular_size(path, "an image")
-    try:
-        with Image.open(path) as image:
-            # A JPEG can be decoded at a half, a quarter or an eighth; twice the size leaves room to
-            # smooth.
-            image.draft("L" if channels == 1 else "RGB", (2 * size, 2 * size))
-            pixels = np.asarray(_square(converted(image, channels), size))
-    except Exception as error:  # a damaged image can make a decoder raise almost anything
-        raise DamagedFileError(f"{path} cannot be read as an image ({shown(error)})") from None
-    return pixels[None] if channels == 1 else np.ascontiguousarray(pixels.transpose(2, 0, 1))
-
-
-def converted(image: Image, channels: int) -> Image:
-    from PIL import Image as images
-
-    if image.mode.startswith("I"):  # 16 bits: PIL would clip at 255 instead of scaling
-        high = np.clip(np.asarray(image).astype(np.int64) >> 8, 0, 255).astype(np.uint8)
-        image = images.fromarray(high)
-    if image.mode == "P" and "transparency" in image.info:
-        image = image.convert("RGBA")
-    mode = "L" if channels == 1 else "RGB"
-    return image if image.mode == mode else image.convert(mode)
-
-
-def _square(image: Image, size: int) -> Image:
-    from PIL import Image as images
-
-    width, height = image.size
-    if width == height == size:
-        return image
-    short = min(width, height)
-    left, top = (width - short) / 2, (height - short) / 2
-    # Scaling the middle square alone equals scaling all and cutting, without the large image in
-    # between.
-    box = (left, top, left + short, top + short)
-    return image.resize((size, size), images.Resampling.BILINEAR, box=box)
+    return ThreadPoolExecutor(_thread_count(), thread_name_prefix="noisegate-images")
 
 
 def probe(files: ImageFiles, count: int = 32) -> tuple[int, int]:
@@ -240,7 +220,11 @@ def visible(name: str) -> bool:
 
 
 def _inside(path: str, real_folder: str) -> bool:
-    return os.path.realpath(path).startswith(real_folder.rstrip(os.sep) + os.sep)
+    return _below(os.path.realpath(path), real_folder)
+
+
+def _below(real: str, real_folder: str) -> bool:
+    return real == real_folder or real.startswith(real_folder.rstrip(os.sep) + os.sep)
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,8 @@ import numpy.typing as npt
 
 from noisegate._io.foreign import regular_size
 from noisegate.data.dataset import Dataset, Inputs, Split
-from noisegate.data.images import RESIDENT_BYTES, converted, walk
+from noisegate.data.decoding import converted
+from noisegate.data.images import RESIDENT_BYTES, walk
 from noisegate.data.masks import COMMON_VOID, Coding, Colour, colour_codes, mask_content, paired, read_masks
 from noisegate.data.masks import voc_palette as voc_colours
 from noisegate.errors import DamagedFileError, InputError, MissingDataError, shown
