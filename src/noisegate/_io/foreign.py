@@ -65,7 +65,9 @@ def memory_limit() -> int:
     return DEFAULT_LIMIT
 
 
-def check_room(n_bytes: int, path: str | Path, what: str = "its content") -> None:
+def check_room(
+    n_bytes: int, path: str | os.PathLike[str], what: str = "its content", limit: int | None = None
+) -> None:
     """Refuse a file whose content would not fit in memory, before anything is read.
 
     Parameters
@@ -75,8 +77,11 @@ def check_room(n_bytes: int, path: str | Path, what: str = "its content") -> Non
     path : str or Path
     what : str, default="its content"
         What needs the memory, for the message.
+    limit : int, default=None
+        None: `memory_limit()`. Whoever reads on and on asks for the limit once, at the start: what was
+        read already is no longer free.
     """
-    limit = memory_limit()
+    limit = memory_limit() if limit is None else limit
     if n_bytes > limit:
         raise InputError(
             f"{path}: {what} would need {n_bytes / 2**30:,.1f} GiB of memory and the limit is "

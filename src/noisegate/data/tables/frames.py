@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -12,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from noisegate.errors import InputError
+from noisegate.errors import InputError, shown
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -76,7 +77,7 @@ def listed(names: Sequence[str], most: int = 10) -> str:
     "'a', 'b' and 1 more"
     """
     more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(map(repr, names[:most])) + more
+    return ", ".join(shown(repr(name), 80) for name in names[:most]) + more
 
 
 def is_frame(data: Any) -> bool:
@@ -131,20 +132,20 @@ def _from_others(data: Any, what: str) -> pa.Table:
 def checked(table: pa.Table, what: str) -> pa.Table:
     """The table with plain columns; refuse columns of one name, nested ones, and tables without rows."""
     names = list(map(str, table.column_names))
-    twice = [name for name in dict.fromkeys(names) if names.count(name) > 1]
+    twice = [name for name, count in Counter(names).items() if count > 1]
     if twice:
         raise InputError(f"{what} has the column {twice[0]!r} twice; rename one of them")
     if not table.num_rows:
         raise InputError(f"{what} has no rows")
-    columns = [_plain(column, name) for name, column in zip(names, table.columns, strict=True)]
+    columns = [plain_column(column, name) for name, column in zip(names, table.columns, strict=True)]
     return pa.table(columns, names=names)
 
 
-def _plain(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
+def plain_column(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
     """A column of one of the kinds the encoders know: number, boolean, time, text, or categories."""
     kind = column.type
     if isinstance(kind, pa.BaseExtensionType):
-        return _plain(column.cast(kind.storage_type), name)
+        return plain_column(column.cast(kind.storage_type), name)
     if pa.types.is_nested(kind):
         raise InputError(
             f"column {name!r} holds a {'struct' if pa.types.is_struct(kind) else 'list'} a row; "

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import os
 import warnings
-from collections.abc import Collection, Iterable
+import zlib
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from noisegate._io.foreign import check_room, memory_limit, regular_size
 from noisegate.data.tables.frames import Frame, as_frame, checked, is_text
-from noisegate.errors import DamagedFileError, InputError, MissingDataError, shown
+from noisegate.data.tables.parquet import native_file, parquet_schema, read_parquet
+from noisegate.errors import DamagedFileError, InputError, NoisegateError, shown
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -26,6 +30,12 @@ GAPS = [
 ]  # fmt: skip
 #: Bytes by which the kind of each column is seen first.
 BLOCK = 2**22
+#: A value takes two letters of a file or more, with its comma, and eight bytes in memory.
+EXPANSION = 4
+#: gzip cannot compress by more than this.
+MOST_COMPRESSION = 1032
+#: Letters of a header that are looked at for a hint.
+HEADER = 2**16
 
 
 def read_frame(
@@ -45,46 +55,46 @@ def read_frame(
     """
     path = Path(path)
     lower = path.name.lower()
-    if not path.exists():
-        raise MissingDataError(f"there is no file {path}")
+    size = regular_size(path, "a table")
     if not lower.endswith(TABLE_SUFFIXES):
         raise InputError(f"{path} is no table noisegate reads; expected one of {' '.join(TABLE_SUFFIXES)}")
-    if path.is_dir():
-        raise InputError(f"expected a table at {path}, found a folder")
+    check_room(size, path)
     parquet = lower.endswith((".parquet", ".pq"))
-    try:
-        table = _read_parquet(path, only) if parquet else _read_text(path, frozenset(texts), only)
-    except InputError:
-        raise
-    except PermissionError:
-        raise InputError(f"{path} may not be read; check its permissions") from None
-    except Exception as error:  # Arrow, pandas and gzip have an exception each for a damaged file
-        raise _damaged(path, error) from None
-    return Frame(checked(table, str(path)), str(path), 1 if parquet else 2, not parquet)
+    with _reading(path):
+        if _packed(path):
+            _check_unpacked(path, size)
+        table = read_parquet(path, only) if parquet else _read_text(path, frozenset(texts), only)
+        table = checked(table, str(path))
+    return Frame(table, str(path), 1 if parquet else 2, not parquet)
 
 
 def column_names(path: str | os.PathLike[str]) -> list[str]:
     """The names of all columns of a table file, from its first lines."""
     path = Path(path)
-    if path.name.lower().endswith((".parquet", ".pq")):
-        import pyarrow.parquet as pq
+    regular_size(path, "a table")
+    with _reading(path):
+        if path.name.lower().endswith((".parquet", ".pq")):
+            return list(parquet_schema(path).names)
+        with _open(path, {}) as start:
+            return list(start.schema.names)
 
-        return list(pq.read_schema(path).names)
-    return list(_open(path, {}).schema.names)
+
+@contextlib.contextmanager
+def _reading(path: Path) -> Iterator[None]:
+    """Arrow, pandas and gzip have an exception each for a damaged file: turn all into ours."""
+    try:
+        yield
+    except NoisegateError:
+        raise
+    except PermissionError:
+        raise InputError(f"{path} may not be read; check its permissions") from None
+    except Exception as error:
+        raise _damaged(path, error) from None
 
 
 def read_table(path: str | os.PathLike[str], *, texts: Collection[str] = ()) -> pd.DataFrame:
     """A CSV, TSV or Parquet file as a pandas DataFrame; columns in `texts` stay text as it stands."""
     return read_frame(path, texts=texts).table.to_pandas()
-
-
-def _read_parquet(path: Path, only: Collection[str] | None) -> pa.Table:
-    import pyarrow.parquet as pq
-
-    schema = pq.read_schema(path)
-    index = (schema.pandas_metadata or {}).get("index_columns", [])
-    names = [name for name in schema.names if name not in index and (only is None or name in only)]
-    return pq.ParquetFile(path).read(columns=names)
 
 
 # -- CSV and TSV -----------------------------------------------------------------------------------
@@ -111,7 +121,28 @@ def _options(path: Path, types: dict[str, Any], only: Collection[str] | None = N
 def _open(path: Path, types: dict[str, Any]) -> Any:
     from pyarrow import csv
 
-    return csv.open_csv(path, **_options(path, types))
+    return csv.open_csv(_content(path), **_options(path, types))
+
+
+def _content(path: Path) -> pa.NativeFile:
+    """The content of a file of text, unpacked if it is packed."""
+    return pa.CompressedInputStream(native_file(path), "gzip") if _packed(path) else native_file(path)
+
+
+def _packed(path: Path) -> bool:
+    return path.name.lower().endswith(".gz")
+
+
+def _check_unpacked(path: Path, size: int) -> None:
+    """Refuse a .gz file whose content would not fit in memory: a thousand letters can be packed into one."""
+    limit = memory_limit()
+    if EXPANSION * MOST_COMPRESSION * size <= limit:
+        return
+    count = 0
+    with _content(path) as content:
+        while part := content.read_buffer(BLOCK).size:
+            count += part
+            check_room(EXPANSION * count, path, "its unpacked content", limit)
 
 
 def _read_text(path: Path, texts: frozenset[str], only: Collection[str] | None) -> pa.Table:
@@ -130,7 +161,7 @@ def _read_text(path: Path, texts: frozenset[str], only: Collection[str] | None) 
         # A column whose later values are of another kind than the first ones is one of texts.
         for _ in range(len(names) + 1):
             try:
-                table = csv.read_csv(path, **_options(path, types, names))
+                table = csv.read_csv(_content(path), **_options(path, types, names))
                 return _settled(
                     table, [n for n in names if n not in texts and schema.field(n).type == pa.null()]
                 )
@@ -177,7 +208,7 @@ def _read_leniently(path: Path, texts: frozenset[str]) -> pa.Table:
         # More values in a row than names in the header: which belong together is not known.
         warnings.simplefilter("error", pd.errors.ParserWarning)
         frame = pd.read_csv(
-            path,
+            _content(path),
             sep="\t" if path.name.lower().endswith((".tsv", ".tsv.gz")) else ",",
             low_memory=False,
             encoding="utf-8-sig",
@@ -207,8 +238,8 @@ def _separator_hint(path: Path) -> str:
     opened = gzip.open if path.name.lower().endswith(".gz") else open
     try:
         with opened(path, "rt", encoding="utf-8-sig") as file:
-            header = file.readline()
-    except (OSError, ValueError, EOFError):
+            header = file.readline(HEADER)
+    except (OSError, ValueError, EOFError, zlib.error):
         return ""
     other = max(";|", key=header.count)
     return f"{SEPARATORS}, its header has {other!r}" if header.count(other) > header.count(",") else ""
