@@ -212,3 +212,66 @@ def test_the_poly_schedule_and_the_names_of_stored_runs():
     assert {"power", "scales"} & ng.Recipe().to_dict().keys() == set()
     with pytest.raises(InputError, match="scales must be positive"):
         ng.Recipe(scales=(0.5, 0))
+
+
+# Networks of other libraries.
+
+
+class Wrapped(nn.Module):
+    """A network that returns a mapping, as torchvision's segmentation networks do."""
+
+    def __init__(self, input_shape, n_outputs):
+        super().__init__()
+        self.body = tiny(input_shape, n_outputs)
+
+    def forward(self, x):
+        maps = self.body(x)
+        return {"out": maps, "aux": maps.mean()}
+
+
+def test_a_network_may_return_a_mapping():
+    torch.manual_seed(0)
+    recipe = RECIPE | {"epochs": 1}
+    plain, wrapped = (ng.train(data_of(), "ce", each, recipe, device="cpu") for each in (tiny, Wrapped))
+    expected = plain.metrics["test_log_likelihood"]
+    assert wrapped.metrics["test_log_likelihood"] == pytest.approx(expected, rel=1e-5)
+
+
+def test_a_network_that_returns_no_tensor_is_refused():
+    class Pair(Wrapped):
+        def forward(self, x):
+            return (self.body(x), None)
+
+    with pytest.raises(InputError, match="the network returned tuple; expected a tensor"):
+        ng.train(data_of(), "ce", Pair, RECIPE | {"epochs": 1}, device="cpu")
+
+
+def segformer(input_shape, n_outputs):
+    """A SegFormer of random weights, its decoder at a quarter of the height and width."""
+    transformers = pytest.importorskip("transformers")
+    config = transformers.SegformerConfig(
+        num_channels=input_shape[0],
+        num_labels=n_outputs,
+        depths=[1, 1, 1, 1],
+        hidden_sizes=[16, 24, 32, 48],
+        decoder_hidden_size=32,
+        num_attention_heads=[1, 1, 2, 2],
+        sr_ratios=[2, 2, 1, 1],  # the usual 8, 4, 2, 1 need larger images
+        classifier_dropout_prob=0.0,
+    )
+    return transformers.SegformerForSemanticSegmentation(config)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("method", ["ce", "het"])
+def test_a_segformer_of_transformers(method, tmp_path):
+    pytest.importorskip("transformers")
+    params = {"n_samples": 8, "n_samples_eval": 32} if method == "het" else {}
+    recipe = RECIPE | {"epochs": 25, "lr": 3e-3, "clip_norm": 1.0}
+    fitted = ng.train(data_of(), ng.methods.get(method, **params), segformer, recipe, device="cpu")
+    assert fitted.metrics["test_mean_iou"] > 0.5
+    x = data_of().test.x
+    assert fitted.predict_proba(x).shape == (8, 3, 24, 24)
+    fitted.save(tmp_path / "model")
+    again = ng.Fitted.load(tmp_path / "model", network=segformer)
+    np.testing.assert_array_equal(again.predict_proba(x), fitted.predict_proba(x))

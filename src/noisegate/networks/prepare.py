@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+
+from noisegate.errors import InputError
+
+#: Where networks of other libraries put their outputs: transformers, torchvision's segmentation.
+OUTPUTS = ("logits", "out")
 
 
 class Prepared(nn.Module):
@@ -13,7 +19,8 @@ class Prepared(nn.Module):
 
     uint8 pixels are divided by 255; images larger than the network's input are cropped to their
     centre; then inputs become (x - mean) / std, per channel or per feature. Mean and std are
-    buffers, so they are saved with the weights.
+    buffers, so they are saved with the weights. A network may return its outputs in a mapping, as
+    those of transformers (under "logits") and torchvision (under "out") do.
 
     Parameters
     ----------
@@ -44,7 +51,7 @@ class Prepared(nn.Module):
         # A network whose outputs are maps takes images of any size.
         if x.dim() == 4 and tuple(x.shape[1:]) != wanted and not self.spec.get("maps"):
             x = centre_crop(x, wanted[1:])
-        return self.network(self.prepare(x))
+        return tensor_of(self.network(self.prepare(x)))
 
     def prepare(self, x: Tensor) -> Tensor:
         """Convert raw inputs to standardised numbers in the precision of the network.
@@ -60,6 +67,24 @@ class Prepared(nn.Module):
         elif x.dtype != torch.float64:
             x = x.to(dtype)
         return ((x - self.mean.to(x.dtype)) / self.std.to(x.dtype)).to(dtype)
+
+
+def tensor_of(outputs: Any) -> Tensor:
+    """The outputs of a network: a tensor, or what a mapping holds under "logits" or "out".
+
+    >>> tensor_of({"out": torch.zeros(2, 3), "aux": torch.ones(2, 3)}).sum()
+    tensor(0.)
+    """
+    if isinstance(outputs, Tensor):
+        return outputs
+    found = outputs if isinstance(outputs, Mapping) else {}
+    for name in OUTPUTS:
+        if isinstance(found.get(name), Tensor):
+            return found[name]
+    raise InputError(
+        f"the network returned {type(outputs).__name__}; expected a tensor (B, n_outputs, ...), or a "
+        "mapping that holds one under 'logits' or 'out'"
+    )
 
 
 def centre_crop(images: Tensor, size: tuple[int, int]) -> Tensor:
