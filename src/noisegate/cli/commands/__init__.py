@@ -1,0 +1,1 @@
+"""One thin file a command: its options, and where the work is done, which is imported when needed."""

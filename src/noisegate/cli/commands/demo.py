@@ -1,0 +1,19 @@
+"""`noisegate demo`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def demo(
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Where results and report go.")] = Path(
+        "noisegate-demo"
+    ),
+) -> None:
+    """The whole story on the digits that ship with scikit-learn: a table, plots, a report."""
+    from noisegate.cli.demo import run
+
+    run(out)
