@@ -23,6 +23,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -34,6 +35,8 @@ import noisegate as ng
 from noisegate.noise import MapSegments
 from noisegate.noise.base import VOID
 from noisegate.quality.maps import map_quality, map_regions
+from noisegate.runs.run import Run
+from noisegate.runs.side_by_side import side_by_side
 
 RESULTS = Path(__file__).parent / "results"
 KINDS = {
@@ -60,18 +63,15 @@ def planted(data: ng.data.Dataset, noise: MapSegments, seed: int) -> ng.data.Dat
     return dataclasses.replace(data, validation=None, test=None).with_labels(y)
 
 
-def out_of_sample(data: ng.data.Dataset, network: str, recipe: dict, seed: int, device: str) -> np.ndarray:
-    """Probabilities (N, K, H, W), float16, each by a network that was trained on the other half."""
-    places = np.random.default_rng([seed, 1]).permutation(len(data.train))
-    probs = np.empty((len(places), data.n_classes, *data.train.y.shape[1:]), np.float16)
-    for held in np.array_split(places, 2):
-        part = dataclasses.replace(data, train=data.train.take(np.setdiff1d(places, held)))
-        fitted = ng.train(
-            part, "ce", network, COMMON | recipe, seed, device, evaluate_every=0, progress=False
-        )
-        for rows in np.array_split(held, max(1, len(held) // 16)):
-            probs[rows] = fitted.predict_proba(data.train.x[rows])
-    return probs
+def halves(n: int, seed: int) -> list[np.ndarray]:
+    """Two sets of rows; each is judged by the network that was trained on the other."""
+    return np.array_split(np.random.default_rng([seed, 1]).permutation(n), 2)
+
+
+def predicted(fitted: ng.Fitted, x: np.ndarray) -> Iterator[np.ndarray]:
+    """Probabilities of some images at a time, float16."""
+    for images in np.array_split(x, max(1, len(x) // 16)):
+        yield fitted.predict_proba(images).astype(np.float16)
 
 
 # -- what is found -----------------------------------------------------------------------------------
@@ -176,17 +176,13 @@ def ratio(part: float, whole: float) -> float:
     return float(part) / max(1.0, float(whole))
 
 
-def judged(folder: str, keep: str | None) -> Scores:
+def judged(folder: str, keep: str | None = None) -> Scores:
     """The scores of every finder, from arrays in a folder; in a process of its own."""
     probs, y, clean = (np.load(Path(folder) / f"{name}.npy") for name in ("probs", "y", "clean"))
     p = probs.astype(np.float32)
     p /= p.sum(1, keepdims=True)
     if keep:
-        Path(keep).parent.mkdir(parents=True, exist_ok=True)
-        given = np.take_along_axis(p, np.where(y == VOID, 0, y)[:, None].astype(np.int64), 1)[:, 0]
-        levels = {"given": given, "most": p.max(1)}
-        small = {name: np.rint(63 * each).astype(np.uint8) for name, each in levels.items()}
-        np.savez_compressed(keep, said=p.argmax(1).astype(np.uint8), y=y, **small)
+        kept(p, y, Path(keep))
     scores = {}
     for finder in (ours, cleanlabs):
         started = time.perf_counter()
@@ -195,23 +191,55 @@ def judged(folder: str, keep: str | None) -> Scores:
     return scores
 
 
+def kept(p: np.ndarray, y: np.ndarray, path: Path) -> None:
+    """Write what judges need, probabilities in 64 steps: to look at single images, and to try other judges."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    given = np.take_along_axis(p, np.where(y == VOID, 0, y)[:, None].astype(np.int64), 1)[:, 0]
+    levels = {
+        name: np.rint(63 * each).astype(np.uint8) for name, each in (("given", given), ("most", p.max(1)))
+    }
+    np.savez_compressed(path, said=p.argmax(1).astype(np.uint8), y=y, **levels)
+
+
 # -- running and writing -------------------------------------------------------------------------------
 
 
-def jobs(data: ng.data.Dataset, asked: argparse.Namespace, scratch: Path) -> Iterator[tuple[str, int, str]]:
-    """Train for every kind of error and seed; the folder of the arrays to judge."""
+def trained(data: ng.data.Dataset, asked: argparse.Namespace, scratch: Path) -> Iterator[tuple[str, str]]:
+    """Train for every kind of error and seed, several networks beside each other on a GPU.
+
+    Yields the kind, and the folder of the arrays to judge.
+    """
     _, network, recipe = SETTINGS[asked.dataset]
-    for kind, noise in KINDS.items():
-        for seed in range(asked.seeds):
-            noisy = planted(data, noise, seed)
+    jobs = [(kind, seed, half) for seed in range(asked.seeds) for kind in KINDS for half in (0, 1)]
+
+    def make(kind: str, seed: int, half: int) -> Run:
+        noisy = planted(data, KINDS[kind], seed)
+        rows = np.sort(halves(len(data.train), seed)[1 - half])
+        part = dataclasses.replace(noisy, train=noisy.train.take(rows))
+        return Run(part, "ce", network, COMMON | recipe, seed, asked.device, evaluate_every=0, evidence=())
+
+    started, waiting = time.perf_counter(), dict[tuple[str, int], np.ndarray]()
+    for number, run, what in side_by_side([partial(make, *job) for job in jobs], asked.width):
+        if isinstance(what, Exception):
+            raise what
+        if what is not None:
+            continue
+        kind, seed, half = jobs[number]
+        other = waiting.pop((kind, seed), None)
+        shape = (len(data.train), data.n_classes, *data.train.y.shape[1:])
+        probs = np.empty(shape, np.float16) if other is None else other
+        rows = halves(len(data.train), seed)[half]
+        probs[rows] = np.concatenate(list(predicted(run.fitted, data.train.x[rows])))
+        print(f"{kind}, seed {seed}, half {half}: {time.perf_counter() - started:.0f} s", flush=True)
+        if other is None:
+            waiting[kind, seed] = probs
+        else:
             folder = scratch / f"{kind}-{seed}"
             folder.mkdir()
-            started = time.perf_counter()
-            np.save(folder / "probs.npy", out_of_sample(noisy, network, recipe, seed, asked.device))
-            np.save(folder / "y.npy", noisy.train.y)
-            np.save(folder / "clean.npy", noisy.train.clean)
-            print(f"{kind}, seed {seed}: {time.perf_counter() - started:.0f} s of training", flush=True)
-            yield kind, seed, str(folder)
+            noisy = planted(data, KINDS[kind], seed).train
+            for name, array in (("probs", probs), ("y", noisy.y), ("clean", noisy.clean)):
+                np.save(folder / f"{name}.npy", array)
+            yield kind, str(folder)
 
 
 HEADS = {
@@ -251,6 +279,7 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=2, help="processes that judge beside the training")
     parser.add_argument("--out", type=Path, default=RESULTS)
     parser.add_argument("--keep", type=Path, help="folder for what judges need of the first seed, coarsely")
+    parser.add_argument("--width", type=int, default=6, help="networks trained beside each other on a GPU")
     asked = parser.parse_args()
     options, network, recipe = SETTINGS[asked.dataset]
     data = ng.data.load(asked.dataset, root=asked.root, **options)
@@ -258,8 +287,8 @@ def main() -> None:
     spawn = multiprocessing.get_context("spawn")
     with tempfile.TemporaryDirectory() as scratch, ProcessPoolExecutor(asked.workers, spawn) as pool:
         waiting: list[tuple[str, Future[Scores]]] = []
-        for kind, seed, folder in jobs(data, asked, Path(scratch)):
-            keep = str(asked.keep / f"{kind}.npz") if asked.keep and seed == 0 else None
+        for kind, folder in trained(data, asked, Path(scratch)):
+            keep = str(asked.keep / f"{kind}.npz") if asked.keep and folder.endswith("-0") else None
             waiting.append((kind, pool.submit(judged, folder, keep)))
         for kind, future in waiting:
             for finder, scores in future.result().items():
