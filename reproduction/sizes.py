@@ -10,8 +10,9 @@ import numpy as np
 from noisegate.evaluation.significance import difference_in_deviations, paired
 from noisegate.studies import papers
 from noisegate.studies.report.words import column_name, with_deviation
+from noisegate.studies.settings import RunSettings
 from noisegate.studies.store import Result, Store
-from noisegate.studies.study import Cell, RunSettings, Study, Value, slug
+from noisegate.studies.study import Cell, Study, Value, slug
 
 #: Seeds of a run at the size of a laptop that are looked for: those asked for by --seeds count too.
 SEEDS = 25

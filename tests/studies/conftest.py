@@ -3,8 +3,9 @@ import dataclasses
 import pytest
 
 from noisegate.studies.results import Results
+from noisegate.studies.settings import RunSettings
 from noisegate.studies.store import Store
-from noisegate.studies.study import Cell, RunSettings, Study
+from noisegate.studies.study import Cell, Study
 
 TINY = RunSettings(
     data={"name": "moons", "n": 80, "n_test": 40},

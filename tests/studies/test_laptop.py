@@ -6,7 +6,8 @@ import pytest
 
 from noisegate.studies import papers
 from noisegate.studies.laptop import Laptop, reduced, reductions
-from noisegate.studies.study import Cell, RunSettings, Study
+from noisegate.studies.settings import RunSettings
+from noisegate.studies.study import Cell, Study
 
 RUN = RunSettings(
     data={"name": "cifar10"},

@@ -21,8 +21,9 @@ from noisegate.studies.execute import execute
 from noisegate.studies.report import build_table, gather, terminal_table, write_report
 from noisegate.studies.report.words import headings, levels
 from noisegate.studies.results import Results
+from noisegate.studies.settings import FORMAT, RunSettings
 from noisegate.studies.store import Store
-from noisegate.studies.study import FORMAT, Cell, Figure, Number, RunSettings, Smoke, Study, Value
+from noisegate.studies.study import Cell, Figure, Number, Smoke, Study, Value
 
 # -- results without training ----------------------------------------------------------------------
 

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 from noisegate.errors import InputError
 from noisegate.studies.choice import Choice, stored_reports
 from noisegate.studies.papers import get, studies
-from noisegate.studies.study import Cell, Figure, Number, RunSettings, Selection, Smoke, Study, Value
+from noisegate.studies.settings import RunSettings
+from noisegate.studies.study import Cell, Figure, Number, Selection, Smoke, Study, Value
 
 if TYPE_CHECKING:
     from pathlib import Path

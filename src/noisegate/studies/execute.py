@@ -21,8 +21,9 @@ from noisegate._io.lock import locked
 from noisegate.data.dataset import Dataset, Split
 from noisegate.data.registry import lookup, root_folder
 from noisegate.errors import BusyError, DivergedError, InputError, OtherRunError, UnknownNameError
+from noisegate.studies.settings import FORMAT, RunSettings
 from noisegate.studies.store import Store
-from noisegate.studies.study import FORMAT, RunSettings, signature_accepts
+from noisegate.studies.study import signature_accepts
 
 if TYPE_CHECKING:
     from noisegate.fitted import Fitted

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from noisegate.studies.study import Cell, RunSettings, Study
+    from noisegate.studies.settings import RunSettings
+    from noisegate.studies.study import Cell, Study
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,8 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from noisegate.errors import InputError
+from noisegate.studies.settings import RunSettings
 from noisegate.studies.store import Result, Store
-from noisegate.studies.study import Cell, RunSettings, Study
+from noisegate.studies.study import Cell, Study
 
 
 class Results:

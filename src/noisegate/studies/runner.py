@@ -15,8 +15,9 @@ from noisegate.errors import MissingDataError
 from noisegate.studies.engines.base import Context, Engine
 from noisegate.studies.execute import Event
 from noisegate.studies.results import Results
+from noisegate.studies.settings import RunSettings
 from noisegate.studies.store import Store
-from noisegate.studies.study import RunSettings, Study
+from noisegate.studies.study import Study
 
 FAILED = ("diverged", "crashed")
 #: Seconds between checks of runs that other processes do.

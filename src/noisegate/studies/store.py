@@ -17,7 +17,7 @@ from noisegate._io.files import read_json, write_json
 from noisegate._io.lock import is_locked
 from noisegate._version import __version__
 from noisegate.errors import DamagedFileError, InputError
-from noisegate.studies.study import FORMAT, RunSettings
+from noisegate.studies.settings import FORMAT, RunSettings
 
 Arrays = Mapping[str, npt.NDArray[Any]]
 _FIELDS = {"format", "key", "settings", "metrics", "history", "seconds", "versions", "hardware"}

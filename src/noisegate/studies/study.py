@@ -1,20 +1,19 @@
-"""The parts of a study's declaration: run settings, table cells, values, figures, the study itself."""
+"""The parts of a study's declaration: table cells, values, figures, sizes, the study itself."""
 
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import inspect
 import itertools
-import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from noisegate.errors import InputError, UnknownNameError
+from noisegate.studies.changes import changed, parameter_names, validate
 from noisegate.studies.laptop import Laptop
+from noisegate.studies.settings import RunSettings, Settings
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Picture
@@ -24,123 +23,6 @@ if TYPE_CHECKING:
 #: The sizes of a study: the paper's; one that two cores do in two hours; one that only shows that
 #: everything runs.
 SCALES = ("paper", "laptop", "smoke")
-#: Part of every run key. Increase it when the meaning of stored results changes.
-FORMAT = 1
-
-Settings = Mapping[str, Any]
-
-
-@dataclass(frozen=True, kw_only=True)
-class RunSettings:
-    """All settings of one run. Runs with equal settings are the same run.
-
-    Attributes
-    ----------
-    data : mapping
-        `name`, and what its loader takes.
-    method : str
-        A name of the registry.
-    params : mapping
-        Parameters of the method. `noise_rate="known"` stands for the realised rate of the training
-        labels, where a paper's protocol hands it to the method.
-    noise : mapping or None
-        `name`, and what the noise takes; None leaves the labels as they are.
-    network : str
-    weights : str or None
-        A file of pretrained weights below the data root; the last layer starts afresh.
-    recipe : mapping
-        Fields of a Recipe; fields that are left out take its defaults.
-    validation : float, int, "own" or None
-        Share or number of training rows held out, with labels as noisy as training's; "own" takes
-        the validation rows that the data brings, whose labels may be clean.
-    noisy_test : bool
-        Also corrupt the test labels, for metrics on noisy labels. The clean ones are kept as well.
-    rows : int or None
-        Train on this many rows only, sampled with the seed.
-    balanced : bool
-        Train on equally many rows of every given label, as many as the rarest has, sampled with the
-        seed.
-    evidence : tuple of str
-        Clean labels that each epoch is evaluated on: "test", "train", "validation".
-    evaluate_every : int
-        Epochs between two such evaluations, as in `noisegate.train`.
-    probes : tuple of mapping
-        What is measured on the trained network beyond its metrics: `name`, and what the probe
-        takes.
-    seed : int
-        Decides label noise, validation rows, initial weights and batches.
-
-    Examples
-    --------
-    >>> run = RunSettings(data={"name": "digits"}, method="ce", network="mlp", recipe={"epochs": 2})
-    >>> run.key == run.replace(recipe={"epochs": 2, "batch_size": 128}).key
-    True
-    >>> run.key == run.replace(seed=1).key
-    False
-    """
-
-    data: Settings
-    method: str
-    network: str
-    recipe: Settings
-    params: Settings = field(default_factory=dict)
-    noise: Settings | None = None
-    weights: str | None = None
-    validation: float | int | str | None = 0.1
-    noisy_test: bool = False
-    rows: int | None = None
-    balanced: bool = False
-    evidence: tuple[str, ...] = ("test",)
-    evaluate_every: int = 1
-    probes: tuple[Settings, ...] = ()
-    seed: int = 0
-
-    def replace(self, **changes: Any) -> RunSettings:
-        """A copy with some fields changed."""
-        changed = dataclasses.replace(self, **changes)
-        if set(changes) == {"seed"}:
-            # Cache: a study computes the keys of thousands of runs that differ only in the seed.
-            changed.__dict__["_without_seed"] = self._without_seed
-        return changed
-
-    def full(self) -> dict[str, Any]:
-        """All settings as plain data, defaults of recipe and method written out."""
-        from noisegate import methods
-        from noisegate.training.recipe import Recipe
-
-        values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
-        values["recipe"] = Recipe.from_dict(self.recipe).to_dict()
-        values["method"] = {"name": self.method} | methods.get(self.method, **self.params).settings()
-        return json.loads(json.dumps({"format": FORMAT} | values))
-
-    @cached_property
-    def key(self) -> str:
-        """A hash of the full settings: the name of the run's folder."""
-        return hashlib.sha256(f"{self._without_seed} seed {self.seed}".encode()).hexdigest()[:20]
-
-    @cached_property
-    def _without_seed(self) -> str:
-        settings = {name: value for name, value in self.full().items() if name != "seed"}
-        return json.dumps(settings, sort_keys=True, separators=(",", ":"))
-
-    @property
-    def label(self) -> str:
-        """A short description of the run."""
-        words = [str(self.data["name"])]
-        if self.noise is not None:
-            words += [str(self.noise["name"]), *_values(self.noise)]
-        # n_samples_eval is left out: it is the same in almost all runs of a study.
-        numbers = {k: v for k, v in self.params.items() if isinstance(v, int | float)}
-        chosen = [f"{k}={v}" for k, v in numbers.items() if k != "n_samples_eval"]
-        words += [self.method + (f"({', '.join(chosen)})" if chosen else ""), f"seed {self.seed}"]
-        return " ".join(words)
-
-
-def _values(settings: Settings) -> list[str]:
-    kinds = int | float | str
-    return [
-        str(v) for k, v in settings.items() if k != "name" and isinstance(v, kinds) and v not in (True, False)
-    ]
 
 
 @dataclass(frozen=True)
@@ -395,16 +277,16 @@ class Study:
         study = self
         for name, value in changes.items():
             touched: list[bool] = []
-            study = study._each(lambda s, n=name, v=value, t=touched: _changed(s, n, v, t))  # type: ignore[misc]
+            study = study._each(lambda s, n=name, v=value, t=touched: changed(s, n, v, t))  # type: ignore[misc]
             if self.cells and not any(touched) and name.startswith("noise."):
                 raise InputError(f"{name} changes nothing: no run of {self.name} that was chosen has noise")
             if self.cells and not any(touched):
-                known = {p for cell in self.cells for p in _parameter_names(cell.settings.method)}
+                known = {p for cell in self.cells for p in parameter_names(cell.settings.method)}
                 raise UnknownNameError("setting", name, [f"params.{p}" for p in known])
         for settings in (
             {cell.settings.key: cell.settings for cell in study.cells}.values() if changes else ()
         ):
-            _validate(settings)
+            validate(settings)
         return study
 
     def __iter__(self) -> Iterator[Cell]:
@@ -424,76 +306,6 @@ def _row_names(cell: Cell) -> tuple[str, ...]:
 def _column_names(cell: Cell) -> tuple[str, ...]:
     names = [slug(cell.column), slug(f"{cell.group} {cell.column}"), cell.settings.method]
     return (*names, *([slug(cell.group)] if cell.group else []))
-
-
-_NESTED = ("recipe", "params", "noise", "data")
-_TOP_LEVEL = ("network", "weights", "validation", "rows", "balanced", "evaluate_every", "noisy_test")
-
-
-_CHECKS: dict[str, tuple[Callable[[Any], bool], str]] = {
-    "balanced": (lambda value: isinstance(value, bool), "true or false"),
-    "noisy_test": (lambda value: isinstance(value, bool), "true or false"),
-    "evaluate_every": (lambda value: type(value) is int and value >= 0, "a whole number of at least 0"),
-    "rows": (
-        lambda value: value is None or (type(value) is int and value > 0),
-        "a whole number of at least 1",
-    ),
-}
-
-
-def _validate(settings: RunSettings) -> None:
-    """Build the cheap parts of a run, so that bad settings fail before the first run starts."""
-    from noisegate import methods, networks, noise
-
-    params = {k: v for k, v in settings.params.items() if (k, v) != ("noise_rate", "known")}
-    try:
-        methods.get(settings.method, **params).validate()
-        if settings.noise is not None:
-            noise.build(settings.noise)
-    except TypeError as error:
-        raise InputError(f"{settings.method}: {error}") from None
-    networks.check_name(settings.network)
-
-
-def _parameter_names(method: str) -> list[str]:
-    from noisegate import methods
-
-    return list(methods.get(method).get_params())
-
-
-def _changed(settings: RunSettings, name: str, value: Any, touched: list[bool]) -> RunSettings:
-    where, _, key = name.partition(".")
-    if not key and where in _TOP_LEVEL:
-        touched.append(True)
-        test, words = _CHECKS.get(where, (lambda value: True, ""))
-        if not test(value):
-            raise InputError(f"{where} must be {words}, got {value!r}")
-        return settings.replace(**{where: value})
-    if not key or where not in _NESTED:
-        raise UnknownNameError("setting", name, [*_TOP_LEVEL, *_known_names()])
-    if where == "params" and key not in _parameter_names(settings.method):
-        touched.append(False)
-        return settings
-    if where == "noise" and settings.noise is None:
-        touched.append(False)
-        return settings
-    touched.append(True)
-    changed = {**getattr(settings, where), key: value}
-    if where == "recipe":
-        from noisegate.training.recipe import Recipe
-
-        # A length in steps unsets the one in epochs, and vice versa. Unknown fields raise an error.
-        other = {"epochs": "steps", "steps": "epochs"}.get(key)
-        changed = {k: v for k, v in changed.items() if k != other}
-        Recipe.from_dict(changed)
-    return settings.replace(**{where: changed})
-
-
-def _known_names() -> list[str]:
-    from noisegate.training.recipe import Recipe
-
-    fields = [f"recipe.{f.name}" for f in dataclasses.fields(Recipe)]
-    return [*fields, *(f"{where}.NAME" for where in _NESTED[1:])]
 
 
 def signature_accepts(function: Callable[..., Any], name: str) -> bool:

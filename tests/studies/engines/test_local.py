@@ -17,8 +17,9 @@ from noisegate.studies import runner
 from noisegate.studies.engines import Context, build, local
 from noisegate.studies.execute import Execution, execute
 from noisegate.studies.results import Results
+from noisegate.studies.settings import RunSettings
 from noisegate.studies.store import Store
-from noisegate.studies.study import Cell, RunSettings, Study
+from noisegate.studies.study import Cell, Study
 
 TINY = RunSettings(
     data={"name": "moons", "n": 80, "n_test": 40},
@@ -157,7 +158,8 @@ from noisegate.studies import runner
 from noisegate.studies.engines import Context, build
 from noisegate.studies.results import Results
 from noisegate.studies.store import Store
-from noisegate.studies.study import Cell, RunSettings, Study
+from noisegate.studies.settings import RunSettings
+from noisegate.studies.study import Cell, Study
 from noisegate.training import trainer
 
 if __name__ == "__main__":
@@ -295,7 +297,8 @@ def test_how_many_fit_is_found_out_once_a_kind(context, monkeypatch):
 BARE = """
 import sys
 from noisegate.studies import run
-from noisegate.studies.study import Cell, RunSettings, Study
+from noisegate.studies.settings import RunSettings
+from noisegate.studies.study import Cell, Study
 tiny = RunSettings(data={"name": "moons"}, method="ce", network="mlp-4", recipe={"epochs": 1})
 cell = Cell(row="CE", column="moons", settings=tiny)
 run(Study(name="tiny", title="Tiny", reference="none", cells=(cell,), seeds=3), sys.argv[1], workers=2)

@@ -23,8 +23,9 @@ from noisegate.studies.engines import ray as ray_engine
 from noisegate.studies.engines.ray import RETRIES, RayEngine
 from noisegate.studies.execute import execute
 from noisegate.studies.results import Results
+from noisegate.studies.settings import RunSettings
 from noisegate.studies.store import Store
-from noisegate.studies.study import Cell, RunSettings, Study
+from noisegate.studies.study import Cell, Study
 
 MOONS = RunSettings(
     data={"name": "moons", "n": 80, "n_test": 40},
@@ -275,7 +276,7 @@ import os, sys, threading
 import psutil
 from noisegate.studies.engines import Context
 from noisegate.studies.engines.ray import RayEngine
-from noisegate.studies.study import RunSettings
+from noisegate.studies.settings import RunSettings
 
 run = RunSettings(data={"name": "moons", "n": 80}, method="ce", network="mlp-4", recipe={"epochs": 4000})
 events = RayEngine(workers=1).run([run], Context(sys.argv[1], None, "cpu"))

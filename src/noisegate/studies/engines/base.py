@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from noisegate.studies.execute import Event
-from noisegate.studies.study import RunSettings
+from noisegate.studies.settings import RunSettings
 
 
 @dataclass(frozen=True)

@@ -19,8 +19,8 @@ from noisegate.runs.run import Run
 from noisegate.studies import memory
 from noisegate.studies.engines.base import Context, Engine
 from noisegate.studies.execute import Event, Execution, describe_epoch, events, failed
+from noisegate.studies.settings import RunSettings
 from noisegate.studies.store import Store
-from noisegate.studies.study import RunSettings
 from noisegate.training.trainer import Epoch
 
 #: Main memory of a typical run with its process.

@@ -33,8 +33,8 @@ from noisegate.studies import memory
 from noisegate.studies.engines.base import Context, Engine
 from noisegate.studies.engines.local import RUN_BYTES
 from noisegate.studies.execute import Event, events
+from noisegate.studies.settings import RunSettings
 from noisegate.studies.store import Store
-from noisegate.studies.study import RunSettings
 
 #: How often a run is retried after its worker or node died.
 RETRIES = 3

@@ -11,7 +11,7 @@ import numpy as np
 
 from noisegate.studies.report.table import CellRuns, candidate_state
 from noisegate.studies.results import Results
-from noisegate.studies.study import RunSettings
+from noisegate.studies.settings import RunSettings
 
 
 @dataclass(frozen=True)

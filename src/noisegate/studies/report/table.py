@@ -14,8 +14,9 @@ import numpy as np
 from noisegate.errors import UnknownNameError
 from noisegate.evaluation.significance import difference_in_deviations, paired, stars, welch
 from noisegate.studies.results import Results
+from noisegate.studies.settings import RunSettings
 from noisegate.studies.store import Result
-from noisegate.studies.study import Cell, Number, RunSettings, Study, Value
+from noisegate.studies.study import Cell, Number, Study, Value
 
 #: Methods that differ from the best with p below this are not bold.
 LEVEL = 0.05

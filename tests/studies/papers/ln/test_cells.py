@@ -10,12 +10,12 @@ from noisegate.errors import InputError
 from noisegate.studies import papers
 from noisegate.studies.execute import execute
 from noisegate.studies.papers.ln import cells as ln
-from noisegate.studies.papers.ln import figures
+from noisegate.studies.papers.ln import figures, studies
 from noisegate.studies.results import Results
 from noisegate.studies.store import Store
 from noisegate.studies.study import signature_accepts, slug
 
-STUDIES = {study.name: study for study in ln.STUDIES}
+STUDIES = {study.name: study for study in studies.STUDIES}
 TABLES = [name for name in STUDIES if "table" in name]
 SYMMETRIC, ASYMMETRIC = "Symmetric Noise Rate", "Asymmetric Noise Rate"
 METHODS = ["CE", "Bi-tempered", "GCE", "NAN", "Forward", "Het", "Het-τ", "Het-τ-Σ_full", "LN"]

@@ -16,10 +16,11 @@ from noisegate.reporting.plots import png
 from noisegate.studies import papers, probes
 from noisegate.studies.execute import execute, load_data
 from noisegate.studies.papers.smoothing import cells as smoothing
+from noisegate.studies.papers.smoothing import studies
 from noisegate.studies.results import Results
 from noisegate.studies.store import Store
 
-STUDIES = {study.name: study for study in smoothing.STUDIES}
+STUDIES = {study.name: study for study in studies.STUDIES}
 SHAPES = {
     "linear": (2,),
     "mlp-64": (64,),
@@ -207,7 +208,8 @@ def test_settings_are_understood(name, scale):
 
 
 def test_the_list_is_quick_to_read():
-    code = "import sys, noisegate.studies.papers.smoothing.cells; print({'torch', 'matplotlib'} & set(sys.modules))"
+    module = "noisegate.studies.papers.smoothing.studies"
+    code = f"import sys, {module}; print({{'torch', 'matplotlib'}} & set(sys.modules))"
     told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert told.stdout.strip() == "set()"
 

@@ -10,8 +10,8 @@ from noisegate.studies import papers
 from noisegate.studies.execute import execute
 from noisegate.studies.papers.temperature import cells as temperature
 from noisegate.studies.results import Results
+from noisegate.studies.settings import RunSettings
 from noisegate.studies.store import Store
-from noisegate.studies.study import RunSettings
 
 STUDIES = {study.name: study for study in temperature.STUDIES}
 TABLES = [name for name in STUDIES if "table" in name]

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 from noisegate.studies.papers.causalnl import laptop
 from noisegate.studies.papers.causalnl.numbers import TABLE1, TABLE2, TABLE3, TABLE4, TABLE5
 from noisegate.studies.papers.numbers import table
-from noisegate.studies.study import Cell, Figure, RunSettings, Smoke, Study, Value
+from noisegate.studies.settings import RunSettings
+from noisegate.studies.study import Cell, Figure, Smoke, Study, Value
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Picture

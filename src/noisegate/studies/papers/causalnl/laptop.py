@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from noisegate.studies.laptop import Laptop, reduced
-from noisegate.studies.study import Cell, RunSettings
+from noisegate.studies.settings import RunSettings
+from noisegate.studies.study import Cell
 
 WIDTHS = (16, 32, 64, 64)
 #: Of the labels of CIFAR-10N "worst".

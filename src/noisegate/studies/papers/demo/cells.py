@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from noisegate.studies.papers.demo.story import STORY, caption, findings, picture
-from noisegate.studies.study import Cell, Figure, RunSettings, Smoke, Study, Value
+from noisegate.studies.settings import RunSettings
+from noisegate.studies.study import Cell, Figure, Smoke, Study, Value
 
 _RATES = (0.0, 0.2, 0.4)
 _METHODS = {"CE": "ce", "LS": "ls", "GCE": "gce", "Mixup": "mixup", "ELR": "elr", "LN": "ln"}

@@ -6,7 +6,8 @@ import functools
 from typing import Any
 
 from noisegate.studies.laptop import Laptop, reduced
-from noisegate.studies.study import Cell, RunSettings
+from noisegate.studies.settings import RunSettings
+from noisegate.studies.study import Cell
 
 SAMPLES = {"n_samples": 100, "n_samples_eval": 100}
 ADAM = {

@@ -1,5 +1,5 @@
 """Lukasik et al. 2020, label smoothing and label noise."""
 
-from noisegate.studies.papers.smoothing.cells import STUDIES
+from noisegate.studies.papers.smoothing.studies import STUDIES
 
 __all__ = ["STUDIES"]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from noisegate.studies.laptop import Laptop, reduced
-from noisegate.studies.study import Cell, RunSettings
+from noisegate.studies.settings import RunSettings
+from noisegate.studies.study import Cell
 
 # The paper's networks end with a part of the wrong labels learnt by heart. LeNet-5 on 10,000 rows is
 # there after 20 epochs; after 100 it knows all of them whatever alpha is, and with crops and flips

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 from noisegate.studies.papers.numbers import table
 from noisegate.studies.papers.temperature import laptop
 from noisegate.studies.papers.temperature.numbers import TABLE1, TABLE3, TABLE4, TABLE5, TABLE6
-from noisegate.studies.study import Cell, Figure, Number, RunSettings, Selection, Smoke, Study, Value
+from noisegate.studies.settings import RunSettings
+from noisegate.studies.study import Cell, Figure, Number, Selection, Smoke, Study, Value
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Picture

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from noisegate.studies.laptop import Laptop, reduced
-from noisegate.studies.study import Cell, RunSettings
+from noisegate.studies.settings import RunSettings
+from noisegate.studies.study import Cell
 
 TEMPERATURES = (0.2, 0.6, 1.0, 2.2, 5.0, 10.0, 20.0, 50.0)
 SEARCH = {"temperature": TEMPERATURES, "lambda_2": (0.0, 1.0), "burn_in": (0, 5)}

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from noisegate.studies.laptop import Laptop, reduced
-from noisegate.studies.study import Cell, Figure, Number, RunSettings, Selection, Smoke, Study, Value
+from noisegate.studies.settings import RunSettings
+from noisegate.studies.study import Cell, Figure, Number, Selection, Smoke, Study, Value
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Picture
