@@ -3,7 +3,8 @@
     python reproduction/batch.py LIST --out DIR --minutes 9 --processes 3
 
 LIST has a line for each part: the words after `noisegate study run`, of which it knows --scale, --seeds, --rows,
---columns, --set and --search. Nothing is done that DIR has already, and no run is begun in the last minute.
+--columns, --set and --search. Nothing is done that DIR has already, and no run is begun in the last minute
+(--last MINUTES).
 Reports are not written: `noisegate study run` with the same words does so from what is stored.
 """
 
@@ -24,12 +25,13 @@ from noisegate.runs.side_by_side import side_by_side
 from noisegate.studies import papers
 from noisegate.studies.execute import Execution, failed
 from noisegate.studies.results import Results
+from noisegate.studies.settings import RunSettings
 from noisegate.studies.store import Store
-from noisegate.studies.study import SCALES, RunSettings
+from noisegate.studies.study import SCALES
 from noisegate.training import compiling
 from noisegate.training.trainer import Epoch
 
-#: Minutes before the end from which on no run is begun.
+#: Minutes before the end from which on no run is begun, unless told otherwise.
 LAST = 1.0
 
 
@@ -74,18 +76,27 @@ class Batch:
         How many at a time.
     until : float
         Of `time.monotonic`.
+    last : float
+        Minutes before that from which on no run is begun.
     """
 
     def __init__(
-        self, runs: Sequence[RunSettings], store: Store, device: str, width: int, until: float
+        self,
+        runs: Sequence[RunSettings],
+        store: Store,
+        device: str,
+        width: int,
+        until: float,
+        last: float = LAST,
     ) -> None:
         self.runs, self.store, self.device, self.width, self.until = runs, store, device, width, until
+        self.last = last
         self.begun: dict[int, Execution] = {}
 
     def _makers(self) -> Iterator[Callable[[], Run]]:
         number = 0
         for settings in self.runs:
-            if time.monotonic() > self.until - 60 * LAST:
+            if time.monotonic() > self.until - 60 * self.last:
                 return
             if self.store.status(settings) == "new":
                 yield functools.partial(self._begin, number, settings)
@@ -117,16 +128,19 @@ class Batch:
         print(f"{time.strftime('%X')} {execution.settings.label}: {how}", flush=True)
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])  # type: ignore[union-attr]
-    parser.add_argument("list", type=Path)
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Where results go, for how long, and in how many processes."""
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--minutes", type=float, default=9.0)
+    parser.add_argument("--last", type=float, default=LAST, metavar="MINUTES")
     parser.add_argument("--processes", type=int, default=1)
     parser.add_argument("--width", type=int, default=8)
     parser.add_argument("--device", default="auto")
     parser.add_argument("--share", type=int, help="which of the processes this is")
-    words = parser.parse_args()
+
+
+def work(plan: Callable[[Store], Sequence[RunSettings]], words: argparse.Namespace) -> int:
+    """Do the runs of a plan in this process, or let this command's own children share them."""
     until = time.monotonic() + 60 * words.minutes
     # Of small networks beside each other compiling makes no step faster, and each process would wait for it.
     compiling.compiling_pays = lambda *_, **__: False
@@ -135,14 +149,22 @@ def main() -> int:
         command = [sys.executable, *sys.argv, "--share"]
         children = [subprocess.Popen([*command, str(number)]) for number in range(words.processes)]
         return max(child.wait() for child in children)
-    runs = planned(words.list.read_text().splitlines(), store)[words.share or 0 :: words.processes]
+    runs = plan(store)[words.share or 0 :: words.processes]
     left = sum(store.status(run) == "new" for run in runs)
     print(f"{time.strftime('%X')} {left} of {len(runs)} runs to do", flush=True)
-    Batch(runs, store, words.device, words.width, until).do()
-    print(
-        f"{time.strftime('%X')} {sum(store.status(run) == 'finished' for run in runs)} are there", flush=True
-    )
+    Batch(runs, store, words.device, words.width, until, words.last).do()
+    there = sum(store.status(run) == "finished" for run in runs)
+    print(f"{time.strftime('%X')} {there} are there", flush=True)
     return 0
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])  # type: ignore[union-attr]
+    parser.add_argument("list", type=Path)
+    add_options(parser)
+    words = parser.parse_args()
+    lines = words.list.read_text().splitlines()
+    return work(lambda store: planned(lines, store), words)
 
 
 if __name__ == "__main__":

@@ -1,12 +1,13 @@
 """The nine methods of the Logistic-Normal paper's table 2 on features of a frozen network, with people's labels.
 
-    python reproduction/features.py --features F.npz --clean C.npz --human H.npz --out DIR [--seeds 3]
+    python reproduction/features.py --features F.npz --clean C.npz --human H.npz --out DIR [--seeds 5]
     python reproduction/features.py --out DIR --table
 
 F.npz has what a network that was trained on ImageNet says of CIFAR-10, `train` (50,000, d) and `test` (10,000, d);
 C.npz the labels of CIFAR-10, `train` and `test`; H.npz those of CIFAR-10N under its authors' names; all in the
 original order. On them trains a network of one hidden layer: minutes, where the paper's protocol takes GPUs. The
-hyper-parameters are those of the paper's table 6, though chosen for another network.
+hyper-parameters are those of the paper's table 6, though chosen for another network. On the labels "worst" there
+are also the simpler covariances of LN, as in the paper's table 3.
 """
 
 from __future__ import annotations
@@ -14,20 +15,21 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import functools
-import time
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
-from batch import Batch
+from batch import add_options, work
 from sizes import about, found
 
 from noisegate.data.dataset import Dataset, Split
 from noisegate.data.registry import DATASETS, register
 from noisegate.studies import papers
 from noisegate.studies.report.words import with_deviation
+from noisegate.studies.settings import RunSettings
 from noisegate.studies.store import Store
-from noisegate.studies.study import Cell, RunSettings, Study, Value, slug
+from noisegate.studies.study import Cell, Study, Value, slug
 
 SETS = {
     "Random 1": "random_label1",
@@ -62,9 +64,14 @@ def name(column: str) -> str:
 
 
 def study() -> Study:
-    """Table 2's columns of CIFAR-10N, on features."""
+    """Table 2's columns of CIFAR-10N and table 3's covariances, on features."""
     whole = papers.get("ln-table2").only(columns=[slug(column) for column in SETS])
-    cells = tuple(dataclasses.replace(cell, settings=_settings(cell)) for cell in whole)
+    simpler = [
+        dataclasses.replace(cell, row=f"LN, {cell.row.lower()}", column="Worst", group="CIFAR-10N")
+        for cell in papers.get("ln-table3").only(columns=["cifar-10n"])
+        if cell.row != "Full"  # the same run as table 2's
+    ]
+    cells = tuple(dataclasses.replace(cell, settings=_settings(cell)) for cell in (*whole, *simpler))
     return Study(name="features", title="", reference="", cells=cells)
 
 
@@ -99,26 +106,24 @@ def table(store: Store) -> Iterator[str]:
     yield from about(everything)
 
 
-def main() -> None:
+def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])  # type: ignore[union-attr]
     for option in ("features", "clean", "human"):
         parser.add_argument(f"--{option}", type=Path)
-    parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--minutes", type=float, default=60.0)
-    parser.add_argument("--device", default="auto")
+    add_options(parser)
+    parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--table", action="store_true", help="only print what is stored")
     words = parser.parse_args()
-    store = Store(words.out)
-    if not words.table:
-        for column in SETS:
-            make = functools.partial(load, words.features, words.clean, words.human, column)
-            DATASETS.pop(name(column), None)
-            register(name(column), "features of CIFAR-10")(make)
-        runs = [cell.settings.replace(seed=seed) for seed in range(words.seeds) for cell in study()]
-        Batch(runs, store, words.device, width=1, until=time.monotonic() + 60 * words.minutes).do()
-    print("\n".join(table(store)))
+    if words.table:
+        print("\n".join(table(Store(words.out))))
+        return 0
+    for column in SETS:
+        make = functools.partial(load, words.features, words.clean, words.human, column)
+        DATASETS.pop(name(column), None)
+        register(name(column), "features of CIFAR-10")(make)
+    runs = [cell.settings.replace(seed=seed) for seed in range(words.seeds) for cell in study()]
+    return work(lambda _: runs, words)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())
