@@ -4,11 +4,12 @@
     python benchmarks/real_noise.py --render                         the tables anew; needs no data
 
 Every contender gets the same vectors. Real noise: CIFAR-10N (people's labels) on frozen features of
-an ImageNet network, sentences labelled by one worker each, Yoruba titles labelled by rules, both as
-TF-IDF with truncated SVD. Synthetic noise: scikit-learn's digits, breast cancer and wine, and made
-classes, with labels moved at random, to the next class, or more often where classes meet; and without
-noise. Clean labels are used for the accuracy alone. One cell is one (problem, seed); the seed draws
-rows, noise and the contenders' own randomness.
+an ImageNet network, CIFAR-10H (one person's vote a row) on the same, sentences labelled by one worker
+each, Yoruba titles labelled by rules, both as TF-IDF with truncated SVD. Synthetic noise:
+scikit-learn's digits, breast cancer and wine, made classes, and fifty classes of twenty rows, with
+labels moved at random, to the next class, or more often where classes meet; and without noise. Clean
+labels are used to judge alone. One cell is one (problem, seed, contender); the seed draws rows, noise
+and the contenders' own randomness.
 """
 
 from __future__ import annotations
@@ -17,12 +18,14 @@ import argparse
 import json
 import os
 import platform
+import shlex
 import sys
 import textwrap
 import time
 import warnings
 from collections.abc import Callable, Iterable
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -35,13 +38,13 @@ SCIKIT = ("logistic regression", "random forest", "MLP")
 
 
 class Problem(NamedTuple):
-    """Training vectors with observed labels, and test vectors with clean ones."""
+    """Training vectors with observed labels, test vectors with clean ones, and the training rows' clean labels."""
 
     x: np.ndarray
     y: np.ndarray
     x_test: np.ndarray
     y_test: np.ndarray
-    wrong: float
+    clean: np.ndarray
 
 
 # -- problems --------------------------------------------------------------------------------------
@@ -61,16 +64,37 @@ def _cifar_test_labels() -> np.ndarray:
     return ng.data.load("cifar10", root=_root()).test.y
 
 
+@cache
+def _features() -> tuple[np.ndarray, np.ndarray]:
+    with np.load(_root() / "features" / "cifar10_efficientnet_lite0_pca192.npz") as content:
+        return content["train"].astype(np.float32), content["test"].astype(np.float32)
+
+
 def cifar(labels: str, n: int) -> Callable[[int], Problem]:
     """CIFAR-10N on frozen features: `n` random training rows with one set of people's labels."""
 
     def problem(seed: int) -> Problem:
-        with np.load(_root() / "features" / "cifar10_efficientnet_lite0_pca192.npz") as content:
-            x, x_test = content["train"].astype(np.float32), content["test"].astype(np.float32)
+        x, x_test = _features()
         with np.load(_root() / "cifar-n" / "cifar10n.npz") as content:
             y, clean = content[labels].astype(np.int64), content["clean_label"].astype(np.int64)
         rows = np.random.default_rng(seed).permutation(len(x))[:n]
-        return Problem(x[rows], y[rows], x_test, _cifar_test_labels(), float((y != clean)[rows].mean()))
+        return Problem(x[rows], y[rows], x_test, _cifar_test_labels(), clean[rows])
+
+    return problem
+
+
+def votes(n: int) -> Callable[[int], Problem]:
+    """CIFAR-10H: `n` rows of CIFAR-10's test set, each with one person's vote; the others are the test."""
+
+    def problem(seed: int) -> Problem:
+        rng = np.random.default_rng(seed)
+        x, clean = _features()[1], _cifar_test_labels()
+        with np.load(_root() / "cifar10h" / "cifar10h_counts_uint8.npz") as content:
+            counts = content[content.files[0]].astype(float)
+        order = rng.permutation(len(x))
+        rows, test = order[:n], order[n:]
+        y = np.array([rng.choice(10, p=each / each.sum()) for each in counts[rows]])
+        return Problem(x[rows], y, x[test], clean[test], clean[rows])
 
     return problem
 
@@ -92,8 +116,8 @@ def texts(name: str) -> Callable[[int], Problem]:
         x = svd.fit_transform(words.fit_transform(train["text"])).astype(np.float32)
         x_test = svd.transform(words.transform(test["text"])).astype(np.float32)
         classes, y = np.unique(train["label"], return_inverse=True)
-        y_test = np.searchsorted(classes, test["label"])
-        return Problem(x, y, x_test, y_test, float((train["label"] != train["clean"]).mean()))
+        y_test, clean = (np.searchsorted(classes, each) for each in (test["label"], train["clean"]))
+        return Problem(x, y, x_test, y_test, clean)
 
     return problem
 
@@ -109,12 +133,18 @@ def synthetic(name: str, noise: str) -> Callable[[int], Problem]:
             x, y = datasets.make_classification(
                 3000, 40, n_informative=12, n_redundant=8, n_classes=6, class_sep=1.2, random_state=seed
             )
+        elif name == "fifty classes":
+            x, y = datasets.make_classification(
+                3000, 40, n_informative=30, n_redundant=0, n_classes=50, n_clusters_per_class=1,
+                class_sep=3.0, flip_y=0, random_state=seed,
+            )  # fmt: skip
         else:
             x, y = getattr(datasets, f"load_{name}")(return_X_y=True)
-        split = train_test_split(x.astype(np.float32), y, test_size=1 / 3, random_state=seed, stratify=y)
+        share = 2 / 3 if name == "fifty classes" else 1 / 3
+        split = train_test_split(x.astype(np.float32), y, test_size=share, random_state=seed, stratify=y)
         x_train, x_test, y_train, y_test = split
         noisy = _corrupted(noise, x_train, y_train, seed)
-        return Problem(x_train, noisy, x_test, y_test, float((noisy != y_train).mean()))
+        return Problem(x_train, noisy, x_test, y_test, y_train)
 
     return problem
 
@@ -149,6 +179,7 @@ def _near_the_boundary(x: np.ndarray, y: np.ndarray, seed: int, rate: float = 0.
     return np.where(np.random.default_rng(seed).random(len(y)) < chance, others.argmax(1), y)
 
 
+NOISES = ("symmetric", "next class", "boundary", "clean")
 PROBLEMS: dict[str, Callable[[int], Problem]] = {
     **{
         f"CIFAR-10N {kind}, {n:,}": cifar(key, n)
@@ -159,13 +190,18 @@ PROBLEMS: dict[str, Callable[[int], Problem]] = {
             ("aggregate", "aggre_label"),
         )
     },
+    "CIFAR-10H, one vote, 1,000": votes(1000),
     "sentences, one worker": texts("sentiment"),
     "Yoruba titles, rules": texts("yoruba"),
+    **{f"{name}, {noise}": synthetic(name, noise) for name in ("digits", "made") for noise in NOISES},
+    # Of two classes the next one is the other one: that would be the symmetric noise again.
     **{
-        f"{name}, {noise}": synthetic(name, noise)
-        for name in ("digits", "breast_cancer", "wine", "made")
-        for noise in ("clean", "symmetric", "next class", "boundary")
+        f"breast_cancer, {noise}": synthetic("breast_cancer", noise)
+        for noise in NOISES
+        if noise != "next class"
     },
+    **{f"wine, {noise}": synthetic("wine", noise) for noise in NOISES},
+    **{f"fifty classes, {noise}": synthetic("fifty classes", noise) for noise in ("symmetric", "clean")},
 }
 REAL = tuple(name for name in PROBLEMS if name.startswith(("CIFAR", "sentences", "Yoruba")))
 CLEAN = tuple(name for name in PROBLEMS if name.endswith("clean"))
@@ -186,7 +222,7 @@ def _scikit(name: str, seed: int) -> Any:
         grid = {"C": [0.0001, 0.001, 0.01, 0.1, 1.0, 10.0]}
         model: Any = GridSearchCV(LogisticRegression(max_iter=300), grid, cv=5, scoring="neg_log_loss")
     elif name == "random forest":
-        return RandomForestClassifier(300, random_state=seed, n_jobs=1)
+        return RandomForestClassifier(random_state=seed, n_jobs=1)
     else:
         model = MLPClassifier((256,), early_stopping=True, random_state=seed)
     return make_pipeline(StandardScaler(), model)
@@ -231,18 +267,36 @@ def cell(problem: str, seed: int, contender: str) -> dict[str, Any]:
         }
     seconds = time.process_time() - started
     probs = np.asarray(model.predict_proba(given.x_test))
+    wrong = given.y != given.clean
     found = {
         "problem": problem,
         "seed": seed,
         "contender": contender,
         "seconds": seconds,
-        "wrong": given.wrong,
+        "wrong": float(wrong.mean()),
     }
     found["accuracy"] = float((np.asarray(model.predict(given.x_test)) == given.y_test).mean())
     if probs.shape[1] == len(np.unique(given.y_test)):
         likelihood = probs[np.arange(len(probs)), given.y_test]
         found["log_likelihood"] = float(np.log(np.clip(likelihood, 1e-12, 1)).mean())
-    return found
+    return found | _detection(model, wrong)
+
+
+def _detection(model: Any, wrong: np.ndarray) -> dict[str, float]:
+    """How well a contender that names wrong labels finds them; with none wrong, how many it flags."""
+    from sklearn.metrics import f1_score, roc_auc_score
+
+    if hasattr(model, "get_label_issues"):
+        issues = model.get_label_issues()
+        flagged, quality = issues["is_label_issue"].to_numpy(), issues["label_quality"].to_numpy()
+    elif getattr(model, "method", None) == "auto":
+        issues = model.label_issues_.sort_values("row")
+        flagged, quality = issues["is_label_issue"].to_numpy(), issues["quality"].to_numpy()
+    else:
+        return {}
+    if not wrong.any():
+        return {"flagged": float(flagged.mean())}
+    return {"f1": float(f1_score(wrong, flagged)), "auroc": float(roc_auc_score(wrong, -quality))}
 
 
 # -- tables ----------------------------------------------------------------------------------------
@@ -256,32 +310,30 @@ def _means(cells: Iterable[dict[str, Any]], key: str) -> dict[tuple[str, str], l
     return found
 
 
-def _table(cells: list[dict[str, Any]], problems: Iterable[str], contenders: list[str]) -> list[str]:
-    accuracy, wrong = _means(cells, "accuracy"), _means(cells, "wrong")
-    lines = [
-        f"| problem | wrong | n | {' | '.join(contenders)} |",
-        "|---|---|---|" + "---|" * len(contenders),
-    ]
-    rows = []
+def _table(
+    cells: list[dict[str, Any]], problems: Iterable[str], contenders: list[str], key: str
+) -> list[str]:
+    """One figure of every contender on some problems, in per cent; the last line is the mean."""
+    figures, wrong = _means(cells, key), _means(cells, "wrong")
+    rows, lines = [], []
     for problem in problems:
-        values = [accuracy.get((problem, contender), []) for contender in contenders]
+        values = [figures.get((problem, contender), []) for contender in contenders]
         if not any(values):
             continue
         means = [100 * float(np.mean(v)) if v else float("nan") for v in values]
         rows.append(means)
-        best = np.nanmax(np.round(means, 1))
+        best = (np.nanmin if key == "flagged" else np.nanmax)(np.round(means, 1))
         shown = [
             f"{f'**{m:.1f}**' if round(m, 1) == best else f'{m:.1f}'} ± {100 * np.std(v):.1f}" if v else "-"
             for m, v in zip(means, values, strict=True)
         ]
-        share = (
-            np.mean(wrong[(problem, contenders[0])]) if (problem, contenders[0]) in wrong else float("nan")
-        )
+        share = np.mean([w for (name, _), some in wrong.items() if name == problem for w in some])
         lines.append(f"| {problem} | {share:.0%} | {max(map(len, values))} | {' | '.join(shown)} |")
-    if rows:
-        overall = np.nanmean(np.array(rows), axis=0)
-        lines.append(f"| **mean** | | | {' | '.join(f'{m:.1f}' for m in overall)} |")
-    return lines
+    if not rows:
+        return ["None measured."]
+    overall = " | ".join(f"{mean:.1f}" for mean in np.nanmean(np.array(rows), axis=0))
+    head = [f"| problem | wrong | n | {' | '.join(contenders)} |", "|---|---|---|" + "---|" * len(contenders)]
+    return [*head, *lines, f"| **mean** | | | {overall} |"]
 
 
 def render(found: dict[str, Any]) -> str:
@@ -301,7 +353,15 @@ def render(found: dict[str, Any]) -> str:
         "",
     ]
     for title, problems in (("Real noise", REAL), ("Synthetic noise", noisy), ("No noise", CLEAN)):
-        lines += [f"## {title}", "", *_table(cells, problems, contenders), ""]
+        lines += [f"## {title}", "", *_table(cells, problems, contenders, "accuracy"), ""]
+    judges = [name for name in contenders if name == "auto" or name.startswith("CleanLearning")]
+    for title, key, problems in (
+        ("Wrong labels found: F1", "f1", (*REAL, *noisy)),
+        ("Wrong labels found: AUROC of the ranking", "auroc", (*REAL, *noisy)),
+        ("Labels flagged where none is wrong", "flagged", CLEAN),
+    ):
+        if any(key in c for c in cells):
+            lines += [f"## {title}", "", *_table(cells, problems, judges, key), ""]
     seconds = _means(cells, "seconds")
     lines += ["## Seconds of CPU for one fit, mean", "", f"| problem | {' | '.join(contenders)} |"]
     lines.append("|---|" + "---|" * len(contenders))
@@ -336,7 +396,7 @@ def main() -> None:
     path = arguments.out / "real_noise.json"
     found: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {"cells": []}
     if not arguments.render:
-        found["command"] = " ".join(["python", "benchmarks/real_noise.py", *sys.argv[1:]])
+        found["command"] = shlex.join(["python", "benchmarks/real_noise.py", *sys.argv[1:]])
         found["about"] = (
             f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}, torch "
             f"{torch.__version__}, scikit-learn {sklearn.__version__}, noisegate {ng.__version__}"
@@ -358,6 +418,8 @@ def _measure(found: dict[str, Any], arguments: Any, path: Path) -> None:
         for contender in arguments.contenders
         if (problem, seed, contender) not in known
     ]
+    # Where time ends early: large problems keep fewer seeds than small ones.
+    todo.sort(key=lambda one: one[1] + 1.5 * ("5,000" in one[0]))
     deadline = time.monotonic() + 60 * arguments.minutes
     with ProcessPoolExecutor(arguments.jobs) as pool:
         futures = [pool.submit(cell, *one) for one in todo]
@@ -365,7 +427,7 @@ def _measure(found: dict[str, Any], arguments: Any, path: Path) -> None:
             if future.cancelled():
                 continue
             found["cells"].append(future.result())
-            path.write_text(json.dumps(found, indent=0) + "\n")
+            _write(found, path)
             one = found["cells"][-1]
             print(
                 one["problem"],
@@ -378,7 +440,14 @@ def _measure(found: dict[str, Any], arguments: Any, path: Path) -> None:
                 for other in futures:
                     other.cancel()
     found["cells"].sort(key=lambda c: (list(PROBLEMS).index(c["problem"]), c["contender"], c["seed"]))
-    path.write_text(json.dumps(found, indent=0) + "\n")
+    _write(found, path)
+
+
+def _write(found: dict[str, Any], path: Path) -> None:
+    """All or nothing, so that a benchmark that is cut short keeps what it has."""
+    part = path.with_suffix(".part")
+    part.write_text(json.dumps(found, indent=0) + "\n")
+    part.replace(path)
 
 
 if __name__ == "__main__":
