@@ -16,6 +16,8 @@ Ints = npt.NDArray[np.int64]
 _BLOCK = 1 << 24
 #: Directions that rows are ordered by to find duplicates, and how many rows in that order are compared.
 _DIRECTIONS, _WINDOW = 6, 4
+#: How many of the nearest rows vote.
+VOTERS = 20
 
 
 def normalised(features: npt.NDArray[Any]) -> Floats:
@@ -123,7 +125,7 @@ def _groups(links: Ints, n: int) -> list[Ints]:
     return sorted(parts, key=lambda part: (-len(part), int(part[0])))
 
 
-def vote(features: Floats, y: Ints, n_classes: int, k: int = 20) -> npt.NDArray[np.float64]:
+def vote(features: Floats, y: Ints, n_classes: int, k: int = VOTERS) -> npt.NDArray[np.float64]:
     """Probabilities (N, K) by the labels of each row's `k` nearest others, weighted by similarity.
 
     One row's worth of the labels' shares is added, so that no class has probability 0.

@@ -124,12 +124,20 @@ def make_run(
     params = dict(settings.params)
     if params.get("noise_rate") == "known":
         params["noise_rate"] = known_rate(data)
-    recipe, on = Recipe.from_dict(settings.recipe), resolve_device(device)
+    method, on = methods.get(settings.method, **params), resolve_device(device)
+    if settings.detector is not None:
+        from noisegate.auditing.detectors import detector
+        from noisegate.runs.run import resolve_recipe
+
+        method = detector(settings.detector, method)
+        recipe = resolve_recipe(settings.recipe, len(data.train), data.input_shape)
+    else:
+        recipe = Recipe.from_dict(settings.recipe)
     images = recipe.total_steps(len(data.train) // recipe.batch_size) * recipe.batch_size
     compiled = on.type == "cuda" and compiling_pays(images, recipe.precision)
     return Run(
         data,
-        methods.get(settings.method, **params),
+        method,
         _network(settings, root),
         recipe,
         settings.seed,
@@ -256,7 +264,7 @@ class Execution:
             "rows": {"train": len(train), "validation": _count(self.run.data.validation)},
             "versions": fitted.record["versions"],
             "hardware": fitted.record["hardware"],
-            "device": str(next(fitted.network.parameters()).device),
+            "device": str(self.run.device),
             # Wall-clock time; and the run's share of it if others shared the process.
             "seconds": max(time.perf_counter() - self.started, trained),
             "own_seconds": max(self.run.seconds, trained / self.beside),

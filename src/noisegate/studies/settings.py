@@ -53,6 +53,9 @@ class RunSettings:
     probes : tuple of mapping
         What is measured on the trained network beyond its metrics: `name`, and what the probe
         takes.
+    detector : str or None
+        For studies of finding wrong labels: one of `noisegate.auditing.detectors.DETECTORS`, around the
+        method. Then `recipe` has the fields that differ from the automatic recipe of the data.
     seed : int
         Decides label noise, validation rows, initial weights and batches.
 
@@ -79,6 +82,7 @@ class RunSettings:
     evidence: tuple[str, ...] = ("test",)
     evaluate_every: int = 1
     probes: tuple[Settings, ...] = ()
+    detector: str | None = None
     seed: int = 0
 
     def replace(self, **changes: Any) -> RunSettings:
@@ -95,7 +99,11 @@ class RunSettings:
         from noisegate.training.recipe import Recipe
 
         values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
-        values["recipe"] = Recipe.from_dict(self.recipe).to_dict()
+        if self.detector is None:
+            # Left out, so that the keys of runs that were stored before there were detectors stay the same.
+            del values["detector"]
+        recipe = Recipe.from_dict(self.recipe).to_dict()
+        values["recipe"] = recipe if self.detector is None else {k: recipe[k] for k in self.recipe}
         values["method"] = {"name": self.method} | methods.get(self.method, **self.params).settings()
         return json.loads(json.dumps({"format": FORMAT} | values))
 
@@ -112,13 +120,15 @@ class RunSettings:
     @property
     def label(self) -> str:
         """A short description of the run."""
-        words = [str(self.data["name"])]
+        # "file" alone would not say which.
+        words = [str(self.data.get("table") or self.data.get("y") or self.data["name"])]
         if self.noise is not None:
             words += [str(self.noise["name"]), *_values(self.noise)]
         # n_samples_eval is left out: it is the same in almost all runs of a study.
         numbers = {k: v for k, v in self.params.items() if isinstance(v, int | float)}
         chosen = [f"{k}={v}" for k, v in numbers.items() if k != "n_samples_eval"]
-        words += [self.method + (f"({', '.join(chosen)})" if chosen else ""), f"seed {self.seed}"]
+        words.append(self.method + (f"({', '.join(chosen)})" if chosen else ""))
+        words += [*([] if self.detector is None else [self.detector]), f"seed {self.seed}"]
         return " ".join(words)
 
 

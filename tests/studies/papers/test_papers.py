@@ -18,6 +18,7 @@ from noisegate.studies.store import Store
 STUDIES = papers.studies()
 ASKED = {
     "demo",
+    "audit-quality",
     *(f"ln-{part}" for part in ("figure1", "figure2", "figure3-moons", "figure3-circles", "figure4")),
     *(f"ln-{part}" for part in ("figure5", "figure6", "figure7", "table2", "table3")),
     *(f"ln-table1-{data}" for data in ("mnist", "cifar10", "cifar100")),
@@ -54,7 +55,9 @@ def test_an_unknown_study_suggests_the_near_ones():
 def test_names_and_texts(name):
     study = STUDIES[name]
     assert re.fullmatch(
-        r"demo|(ln|temperature|smoothing|causalnl)-(table|figure)\d(-[a-z0-9]+)?|temperature-camvid", name
+        r"demo|audit-quality|(ln|temperature|smoothing|causalnl)-(table|figure)\d(-[a-z0-9]+)?"
+        r"|temperature-camvid",
+        name,
     )
     assert study.title
     assert study.reference

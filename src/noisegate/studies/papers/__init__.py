@@ -8,7 +8,7 @@ from noisegate.errors import UnknownNameError
 from noisegate.studies.study import Study
 
 #: Folders of this folder, in the order of the list.
-PAPERS = ("demo", "ln", "temperature", "smoothing", "causalnl")
+PAPERS = ("demo", "audit", "ln", "temperature", "smoothing", "causalnl")
 
 
 def studies() -> dict[str, Study]:
