@@ -13,6 +13,7 @@ from noisegate.auditing import formats, stored
 from noisegate.auditing.exchange import as_csv, decisions_frame
 from noisegate.auditing.formats import Correction
 from noisegate.auditing.records import Decided
+from noisegate.auditing.regions import MASKS
 from noisegate.auditing.state import labels_after, open_log
 from noisegate.auditing.stored import StoredAudit
 from noisegate.errors import DamagedFileError, InputError, MissingDataError
@@ -47,7 +48,8 @@ def apply(folder: str | Path, out: str | Path, *, list_moves: bool = False, forc
     folder : path
         An audit folder.
     out : path
-        What to write, in the format of the original: a file, or a folder of images; it must not exist.
+        What to write, in the format of the original: a file, or a folder of images (and masks); it
+        must not exist.
     list_moves : bool, default=False
         For folders of images: write a CSV file of moves (from, to) instead of a copy.
     force : bool, default=False
@@ -86,7 +88,7 @@ def log_path(out: Path) -> Path:
 def _check(audit: StoredAudit, out: Path, list_moves: bool, force: bool) -> None:
     """Refuse what could not be written, or would touch the original, before anything is written."""
     kind, path = audit.source["kind"], audit.source.get("path")
-    if kind not in ("table", "npz", "folder"):
+    if kind not in ("table", "npz", "folder", MASKS):
         raise InputError(
             "the audited data were no file or folder, so there is nothing to write them like; "
             "export the decisions instead (--decisions FILE.csv)"
@@ -112,7 +114,7 @@ def _check(audit: StoredAudit, out: Path, list_moves: bool, force: bool) -> None
 def _check_written(what: Correction, out: Path) -> None:
     """Read the labels back: a wrong file is worse than none."""
     kind = what.audit.source["kind"]
-    if kind == "folder":
+    if kind in ("folder", MASKS):
         return
     if kind == "npz":
         from noisegate.data.arrays import _Y_NAMES, _pick, label_array, read_npz

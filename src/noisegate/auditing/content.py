@@ -250,6 +250,15 @@ def register(task: str, opener: Opener) -> None:
     _TASKS[task] = opener
 
 
+def _open_regions(audit: StoredAudit, root: Path | None) -> Content:
+    from noisegate.auditing.regions import RegionPictures
+
+    return RegionPictures(audit)
+
+
+register("masks", _open_regions)
+
+
 def open_content(audit: StoredAudit, root: Path | None = None) -> Content:
     """The strategy for an audit's data; where the data cannot be read, one that says why.
 

@@ -23,6 +23,7 @@ import numpy.typing as npt
 from noisegate._io.files import atomic, write_text
 from noisegate.auditing.cells import CsvFile
 from noisegate.auditing.content import names_in_order
+from noisegate.auditing.regions import MASKS, write_masks
 from noisegate.auditing.stored import StoredAudit
 from noisegate.errors import DamagedFileError, InputError
 
@@ -195,7 +196,7 @@ def write_folder(what: Correction, out: Path) -> None:
     with tempfile.TemporaryDirectory(prefix=f".{out.name}.", suffix=".part", dir=out.parent) as scratch:
         target = Path(scratch) / "copy"
         links = bool(what.audit.source.get("options", {}).get("follow_links"))
-        for relative in _files(what.source, links):
+        for relative in files_of(what.source, links):
             place = target / going.get(relative, relative)
             place.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(what.source / relative, place)
@@ -204,7 +205,7 @@ def write_folder(what: Correction, out: Path) -> None:
         os.replace(target, out)
 
 
-def _files(folder: Path, follow_links: bool) -> Iterator[str]:
+def files_of(folder: Path, follow_links: bool) -> Iterator[str]:
     """Every file of a folder, relative to it; a link that leads out of it is refused."""
     real = os.path.realpath(folder) + os.sep
     for here, folders, files in os.walk(folder, followlinks=True):
@@ -259,6 +260,9 @@ def format_of(path: Path) -> str:
 
 def write(what: Correction, out: Path) -> None:
     """Write the corrected data; `out` must have the format of the original."""
+    if what.audit.source["kind"] == MASKS:
+        write_masks(what.audit, what.changes, out)
+        return
     kind = "folder" if what.audit.source["kind"] == "folder" else format_of(what.source)
     if kind == "folder":
         write_folder(what, out)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import io
+import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,9 @@ import numpy as np
 import numpy.typing as npt
 
 from noisegate._io.files import write_bytes
+from noisegate.auditing import stored
+from noisegate.auditing.crossfit import Fitting
+from noisegate.auditing.regions import MASKS, StoredRegions, keep_inputs
 from noisegate.data.dataset import Dataset, Inputs
 from noisegate.data.loader import fetch
 from noisegate.data.maps import MapReader
@@ -25,6 +29,8 @@ if TYPE_CHECKING:
 
 #: How many pictures are written, of the images that are probably worst.
 PICTURES = 50
+#: How many images the report lists, and how many from memory are kept with the audit.
+LISTED, KEPT = 100, 500
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,12 +46,15 @@ class MaskAudit:
     files : list of str
         What the images are called.
     classes : tuple of str
+    settings : mapping
+        How the networks were trained.
     """
 
     quality: npt.NDArray[np.float64]
     regions: list[list[Region]]
     files: list[str]
     classes: tuple[str, ...]
+    settings: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def weights(self) -> npt.NDArray[np.float64]:
@@ -96,29 +105,132 @@ class MaskAudit:
         names = ["row", "file", "given", "suggested", "pixels", "quality", "top", "left", "bottom", "right"]
         return pd.DataFrame(lines, columns=names)
 
-    def save(self, folder: str | Path, data: Dataset, pictures: int = PICTURES) -> None:
-        """Write `issues.csv`, `regions.csv`, and the overlays of the worst masks as `overlays/ROW.png`."""
+    def save(
+        self,
+        folder: str | Path,
+        data: Dataset,
+        pictures: int = PICTURES,
+        options: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Write an audit folder for the report, `noisegate review` and `noisegate apply`.
+
+        Its rows are the regions. Beside it lie `issues.csv` and `regions.csv`, and the overlays of the worst
+        masks as `overlays/ROW.png`.
+
+        Parameters
+        ----------
+        folder : path
+        data : Dataset
+            What was audited.
+        pictures : int, default=50
+            How many overlays.
+        options : mapping, optional
+            Options of the loader, as they were given.
+        """
         out = Path(folder)
         for name, frame in (("issues.csv", self.issues), ("regions.csv", self.region_table)):
             write_bytes(out / name, frame.to_csv(index=False, float_format="%.6g").encode())
         for row in self.order[:pictures]:
             if self.regions[row]:
                 write_bytes(out / "overlays" / f"{row}.png", self.overlay_png(int(row), data))
+        regions = [(int(row), region) for row in self.order for region in self.regions[row]]
+        StoredRegions.of(regions).save(out)
+        if "pairs" not in data.info:
+            kept = self.order[: min(KEPT, int((self.weights > 0).sum()))]
+            keep_inputs(out, fetch(data.train.x, kept), data.train.y[kept], kept)
+        stored.write(out, stored.StoredAudit(self._described(data, options or {}), self._rows(regions)))
+
+    def _rows(self, regions: list[tuple[int, Region]]) -> pd.DataFrame:
+        """Regions as the rows of an audit, see `noisegate.auditing.stored`."""
+        import pandas as pd
+
+        numbers: dict[int, int] = {}
+        lines = []
+        for place, (row, region) in enumerate(regions):
+            numbers[row] = numbers.get(row, 0) + 1
+            line = {
+                "row": place,
+                "id": f"{self.files[row]}, region {numbers[row]} of {len(self.regions[row])}",
+                "given_label": region.given,
+                "suggested_label": region.suggested,
+                "suggested_probability": region.confidence,
+                "quality": region.quality,
+                "p_wrong": 1.0 - region.quality,
+                # Likelihoods of pixels are not calibrated for regions: none is called surely wrong.
+                "is_label_issue": True,
+                "is_sure": False,
+                "image": self.files[row],
+                "pixels": region.pixels,
+            }
+            lines.append(line)
+        return pd.DataFrame(lines, columns=[*stored.COLUMNS, "image", "pixels"])
+
+    def _described(self, data: Dataset, options: Mapping[str, Any]) -> dict[str, Any]:
+        """The content of audit.json."""
+        worst, first = self.issues.head(LISTED), dict[str, int]()
+        for place, name in enumerate(self.region_table["file"]):
+            first.setdefault(str(name), place)
+        images = [
+            {**line, "region": first.get(str(line["file"]))}
+            for line in worst[["file", "quality", "regions", "wrong_pixels"]].to_dict("records")
+        ]
+        count = sum(map(len, self.regions))
+        content: dict[str, Any] = {
+            "audit_id": stored.new_audit_id(),
+            "task": MASKS,
+            "unit": "regions",
+            "classes": list(self.classes),
+            "label_values": list(self.classes),
+            "settings": dict(self.settings),
+            "colours": palette_of(data).tolist(),
+            "images": {
+                "total": len(self.quality),
+                "flagged": int((self.weights > 0).sum()),
+                "worst": images,
+            },
+            "confused": self._confused(),
+            "source": stored.source_of("memory", None, count),
+        }
+        if "pairs" in data.info and isinstance(data.reader, MapReader):
+            top = data.info["path"]
+            pairs = data.info["pairs"]["train"]
+            content |= {
+                "source": stored.source_of(MASKS, top, count, options=options),
+                "coding": data.reader.coding.to_dict(),
+                "pairs": {
+                    str(row): [os.path.relpath(file, top) for file in pairs[row]]
+                    for row in np.flatnonzero(self.weights > 0).tolist()
+                },
+            }
+        return content
+
+    def _confused(self) -> list[dict[str, Any]]:
+        """Pairs of classes by their regions, most first."""
+        counts: dict[tuple[int, int], int] = {}
+        for region in (region for found in self.regions for region in found):
+            pair = region.suggested, region.given
+            counts[pair] = counts.get(pair, 0) + 1
+        total = max(1, sum(counts.values()))
+        return [
+            {"true": true, "given": given, "count": count, "share": count / total}
+            for (true, given), count in sorted(counts.items(), key=lambda item: -item[1])
+        ]
 
     def overlay_png(self, row: int, data: Dataset) -> bytes:
         """The image of one row under its mask, suspicious regions in the colour of what they probably are."""
         from PIL import Image
 
-        reader = data.reader
-        colours = (
-            reader.coding.colours()
-            if isinstance(reader, MapReader)
-            else np.array(voc_palette(len(self.classes)), np.uint8)
-        )
-        picture = overlay(one(data.train.x, row), data.train.y[row], self.regions[row], colours)
+        picture = overlay(one(data.train.x, row), data.train.y[row], self.regions[row], palette_of(data))
         buffer = io.BytesIO()
         Image.fromarray(picture).save(buffer, format="PNG")
         return buffer.getvalue()
+
+
+def palette_of(data: Dataset) -> npt.NDArray[np.uint8]:
+    """A colour for every class, (K, 3)."""
+    if isinstance(data.reader, MapReader):
+        return data.reader.coding.colours()
+    return np.array(voc_palette(data.n_classes), np.uint8)
 
 
 def one(x: Inputs, row: int) -> npt.NDArray[np.uint8]:
@@ -174,5 +286,12 @@ def audit_masks(
             probs = fitted.predict_proba(one(data.train.x, row)[None])[0]
             quality[row] = map_quality(probs, data.train.y[row])
             found[row] = map_regions(probs, data.train.y[row], **(regions or {}))
-    names = data.info.get("files", {}).get("train") or [str(row) for row in range(len(data.train))]
-    return MaskAudit(quality, found, list(names), data.classes)
+    settings = Fitting(method, network, recipe, seed, device).described() | {"folds": folds}
+    return MaskAudit(quality, found, image_names(data), data.classes, settings)
+
+
+def image_names(data: Dataset) -> list[str]:
+    """What the training images are called: paths below the folder of the data, or the numbers of the rows."""
+    if "pairs" not in data.info:
+        return [str(row) for row in range(len(data.train))]
+    return [os.path.relpath(image, data.info["path"]) for image, _ in data.info["pairs"]["train"]]

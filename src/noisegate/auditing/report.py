@@ -55,6 +55,7 @@ def document(audit: StoredAudit, *, root: Path | None = None, worst: int = WORST
         "noisegate": __version__,
         "source": {"name": name, "kind": source["kind"], "label": source.get("label"), "rows": len(audit)},
         "classes": audit.classes if len(audit.classes) <= 1000 else audit.classes[:1000],
+        "unit": words.unit(audit),
         "summary": words.summary(audit, name),
         "notes": list(info.get("notes") or []),
         "noise_rate": info.get("noise_rate"),
@@ -78,6 +79,7 @@ def document(audit: StoredAudit, *, root: Path | None = None, worst: int = WORST
             [shown.brief(row) for row in group["rows"][:6]] for group in (info.get("duplicates") or [])[:20]
         ],
         "duplicates_total": info.get("duplicates_total") or len(info.get("duplicates") or []),
+        "images": info.get("images"),
         "rows": [shown.full(rank) for rank in range(min(worst, len(audit)))],
         "settings": {str(key): value for key, value in (info.get("settings") or {}).items()},
         "folder": None if audit.folder is None else audit.folder.name,

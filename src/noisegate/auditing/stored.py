@@ -156,7 +156,7 @@ def source_of(
 
     Parameters
     ----------
-    kind : {"table", "npz", "folder", "named", "memory"}
+    kind : {"table", "npz", "folder", "masks", "named", "memory"}
     path : path or None
         The file or folder, or the name of a named data set; None for data from memory.
     rows : int
@@ -173,10 +173,10 @@ def source_of(
     >>> source_of("memory", None, 100)["fingerprint"] is None
     True
     """
-    kinds = ("table", "npz", "folder", "named", "memory")
+    kinds = ("table", "npz", "folder", "masks", "named", "memory")
     if kind not in kinds:
         raise InputError(f"the kind of a source is one of {', '.join(kinds)}, got {kind!r}")
-    files = kind in ("table", "npz", "folder")
+    files = kind in ("table", "npz", "folder", "masks")
     place = None if path is None else os.path.abspath(path) if files else os.fspath(path)
     return {
         "kind": kind,

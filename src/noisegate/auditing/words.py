@@ -61,12 +61,28 @@ def isolated(name: str) -> str:
 
 def summary(audit: StoredAudit, name: str) -> list[str]:
     """What the audit found, the most important first."""
-    return [
-        sentence
-        for part in (_size, _flags, _curve, _confused, _dependence, _duplicates, _cleaning, _truth)
-        for sentence in part(audit, name)
-        if sentence
+    parts = (_size, _flags, _curve, _confused, _dependence, _duplicates, _cleaning, _truth)
+    if audit.info.get("images"):
+        parts = (_images, *parts[2:])
+    return [sentence for part in parts for sentence in part(audit, name) if sentence]
+
+
+def unit(audit: StoredAudit) -> str:
+    """What the rows of an audit are: rows of the data, or regions of masks."""
+    return str(audit.info.get("unit", "rows"))
+
+
+def _images(audit: StoredAudit, name: str) -> list[str]:
+    """Of an audit of masks, whose rows are regions."""
+    images, errors = audit.info["images"], audit.info.get("errors")
+    pixels = int(((1 - audit.rows["quality"]) * audit.rows["pixels"]).sum())
+    found = [
+        f"{isolated(name)} holds {images['total']:,} masks in {len(audit.classes):,} classes. {len(audit):,} "
+        f"regions in {images['flagged']:,} of them probably have another class: about {number(pixels)} pixels."
     ]
+    if errors:
+        found.append(f"About {number(errors['value'])} of the regions are wrong{_between(errors, number)}.")
+    return found
 
 
 def _size(audit: StoredAudit, name: str) -> list[str]:
@@ -101,8 +117,8 @@ def _curve(audit: StoredAudit, name: str) -> list[str]:
     got = float(np.interp(n, np.r_[0.0, looked], np.r_[0.0, found]))
     half = float(np.interp(found[-1] / 2, found, looked))
     return [
-        f"The first {n:,} rows hold about {number(got)} of the estimated {number(errors['value'])} errors; "
-        f"half of them lie in the first {number(half)}."
+        f"The first {n:,} {unit(audit)} hold about {number(got)} of the estimated "
+        f"{number(errors['value'])} errors; half of them lie in the first {number(half)}."
     ]
 
 
@@ -112,7 +128,7 @@ def _confused(audit: StoredAudit, name: str) -> list[str]:
         return []
     first = pairs[0]
     true, given = (isolated(audit.classes[first[name]]) for name in ("true", "given"))
-    return [f"Most often {true} is labelled {given}: about {number(first['count'])} rows."]
+    return [f"Most often {true} is labelled {given}: about {number(first['count'])} {unit(audit)}."]
 
 
 def _dependence(audit: StoredAudit, name: str) -> list[str]:

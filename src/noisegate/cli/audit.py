@@ -100,6 +100,7 @@ def run_masks(asked: Audit, data: Dataset) -> None:
     """Audit images with masks: lists of images and regions, and overlays of the worst."""
     from noisegate import methods
     from noisegate.auditing.masks import audit_masks
+    from noisegate.auditing.report import write_report
 
     found = audit_masks(
         data,
@@ -111,7 +112,8 @@ def run_masks(asked: Audit, data: Dataset) -> None:
         device=asked.device,
         folder=asked.out / RUNS,
     )
-    found.save(asked.out, data)
+    found.save(asked.out, data, options=asked.options)
+    write_report(asked.out, root=asked.root)
     shutil.rmtree(asked.out / RUNS, ignore_errors=True)
     frame = found.issues
     output.facts(
@@ -120,6 +122,8 @@ def run_masks(asked: Audit, data: Dataset) -> None:
             ("regions", f"{int(frame.regions.sum()):,}, about {int(frame.wrong_pixels.sum()):,} pixels"),
             ("lists", f"{asked.out / 'issues.csv'}, {asked.out / 'regions.csv'}"),
             ("pictures", str(asked.out / "overlays")),
+            ("report", str(asked.out / "report.html")),
+            ("decide with", f"noisegate review {asked.out}"),
         ]
     )
 

@@ -189,7 +189,6 @@ def map_dataset(
         y = read_masks([mask for _, mask in pairs], coding, sizes[part], full)
         x = PaddedImages([image for image, _ in pairs], full, channels)
         splits[part] = Split(x.read_all() if held else x, y)
-    names = {part: [os.path.basename(image) for image, _ in pairs] for part, pairs in parts.items()}
     return Dataset(
         name,
         splits["train"],
@@ -197,7 +196,7 @@ def map_dataset(
         splits.get("val"),
         classes=coding.classes,
         reader=MapReader(channels, coding),
-        info={"layout": "maps", "resident": held, "files": names, "sizes": sizes, **(info or {})},
+        info={"layout": "maps", "resident": held, "pairs": dict(parts), "sizes": sizes, **(info or {})},
     )
 
 

@@ -27,6 +27,8 @@ class Region:
     pixels : int
     quality : float
         The mean likelihood of the given class.
+    confidence : float
+        The mean likelihood of the suggested class.
     box : (top, left, bottom, right)
         Rows and columns, the last ones exclusive.
     mask : bool array (bottom - top, right - left)
@@ -37,6 +39,7 @@ class Region:
     suggested: int
     pixels: int
     quality: float
+    confidence: float
     box: tuple[int, int, int, int]
     mask: npt.NDArray[np.bool_]
 
@@ -124,7 +127,8 @@ def map_regions(
                 given, suggested = divmod(int(pair), len(probs))
                 box = (place[0].start, place[1].start, place[0].stop, place[1].stop)
                 mean = float(quality[place][mask].mean())
-                found.append(Region(given, suggested, pixels, mean, box, mask))
+                sure_of = float(np.asarray(probs)[suggested][place][mask].mean())
+                found.append(Region(given, suggested, pixels, mean, sure_of, box, mask))
     return sorted(found, key=lambda region: -region.weight)
 
 
