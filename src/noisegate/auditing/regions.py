@@ -121,14 +121,14 @@ class RegionPictures:
     def __init__(self, audit: StoredAudit) -> None:
         self.audit, self.regions = audit, StoredRegions.read(audit)
         self.colours = np.asarray(audit.info["colours"], np.uint8)
-        self.lines = audit.rows.set_index("row")
+        self.lines: dict[int, Any] = {line["row"]: line for line in audit.rows.to_dict("records")}
         # Reviewers go through the regions of one image after the other.
         self.image = functools.lru_cache(maxsize=4)(_reader(audit))
 
     def view(self, row: int) -> View:
         """The image's name, the region's size and place, and the names of its pictures."""
         top, left, bottom, right = self.regions.boxes[row].tolist()
-        line = self.lines.loc[row]
+        line = self.lines[row]
         place = f"rows {top} to {bottom - 1}, columns {left} to {right - 1}"
         cells = [("image", str(line["image"])), ("region", f"{int(line['pixels']):,} pixels, {place}")]
         self.image(int(self.regions.image[row]))  # an image that cannot be read is said here
@@ -143,7 +143,7 @@ class RegionPictures:
         if layer not in _LAYERS:
             raise MissingDataError(f"row {row} has no picture {layer!r}")
         image, labels = self.image(int(self.regions.image[row]))
-        line, box = self.lines.loc[row], tuple(self.regions.boxes[row].tolist())
+        line, box = self.lines[row], tuple(self.regions.boxes[row].tolist())
         region = Region(
             int(line["given_label"]), int(line["suggested_label"]), int(line["pixels"]),
             float(line["quality"]), float(line["suggested_probability"]), box, self.regions.mask(row),

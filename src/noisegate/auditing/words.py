@@ -61,9 +61,8 @@ def isolated(name: str) -> str:
 
 def summary(audit: StoredAudit, name: str) -> list[str]:
     """What the audit found, the most important first."""
-    parts = (_size, _flags, _curve, _confused, _dependence, _duplicates, _cleaning, _truth)
-    if audit.info.get("images"):
-        parts = (_images, *parts[2:])
+    first = (_images,) if audit.info.get("images") else (_size, _flags)
+    parts = (*first, _curve, _confused, _dependence, _duplicates, _cleaning, _truth)
     return [sentence for part in parts for sentence in part(audit, name) if sentence]
 
 
