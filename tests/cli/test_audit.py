@@ -45,6 +45,44 @@ def test_a_table_is_audited_into_a_folder_that_review_reads(call, table, tmp_pat
     assert "holds an audit already" in err
 
 
+@pytest.mark.parametrize(("name", "first"), [("a.csv", 2), ("a.tsv.gz", 2), ("a.parquet", 1)])
+def test_rows_are_called_as_a_spreadsheet_numbers_them(call, tmp_path, name, first):
+    """Also where cells hold line ends."""
+    frame = pd.DataFrame({"a": ["two\nlines", "one"] * 40, "kind": ["x", "y"] * 40})
+    frame.loc[50, "kind"] = "y"
+    path = tmp_path / name
+    if name.endswith("parquet"):
+        frame.to_parquet(path)
+    else:
+        frame.to_csv(path, index=False, sep="\t" if "tsv" in name else ",")
+    probs = np.where((np.arange(80) % 2)[:, None] == [0, 1], 0.9, 0.1)
+    np.save(tmp_path / "p.npy", probs)
+    out = tmp_path / "audit"
+    code, text, err = call("audit", path, "--label", "kind", "--out", out, "--probs", tmp_path / "p.npy")
+    assert code == 0, err
+    worst = ng.AuditReport.load(out).issues.iloc[0]
+    assert (worst.row, worst.id) == (50, str(50 + first))
+    assert "row of the file" in text
+    page = (out / "report.html").read_text()
+    assert f"Row</span> <bdi>{50 + first}</bdi>" in page
+    assert "as a spreadsheet shows them" in page
+
+
+def test_rows_of_arrays_count_from_0_and_estimates_of_one_run_are_called_low(call, tmp_path):
+    rng = np.random.default_rng(0)
+    y = rng.integers(2, size=200)
+    x = 2 * y[:, None] + rng.normal(size=(200, 3))
+    np.savez(tmp_path / "a.npz", x=x, y=np.where(np.arange(200) % 7 == 0, 1 - y, y))
+    out = tmp_path / "audit"
+    ask = ("--detector", "in-training", "--network", "linear", "--recipe", "epochs=3")
+    code, text, err = call("audit", tmp_path / "a.npz", "--out", out, *ask)
+    assert code == 0, err
+    issues = ng.AuditReport.load(out).issues
+    assert (issues.id == issues.row.astype(str)).all()
+    assert "probably more wrong labels than estimated" in text
+    assert "probably more wrong labels than estimated" in (out / "report.html").read_text()
+
+
 @pytest.mark.parametrize("name", ["probs.npy", "probs.csv", "probs.parquet"])
 def test_probabilities_from_a_file(call, table, tmp_path, name):
     path, wrong = table

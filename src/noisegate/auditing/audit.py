@@ -26,6 +26,11 @@ from noisegate.training.recipe import Recipe
 DETECTORS = ("cross-fitted", "in-training", "neighbours")
 #: Rows that neighbours are looked up for, the worst first: of more the look itself would take too long.
 MOST_NEIGHBOURS = 5000
+SEEN = (
+    "The network has seen the labels that it judges, and is too sure of them: the order of the rows can be "
+    "trusted, but there are probably more wrong labels than estimated here. Folds (the detector cross-fitted) "
+    "give the number."
+)
 #: Rows of data from memory that are kept with an audit, so that it can show them.
 MOST_INPUTS = 10_000
 
@@ -87,7 +92,8 @@ def audit(
     source : mapping, default=None
         Where the data lie (`noisegate.auditing.stored.source_of`), so that review and apply find them.
     ids : list of str, default=None
-        Names of the rows.
+        What people call the rows; by default their numbers: in a table's file as a spreadsheet shows them
+        (the first row of a CSV file is 2), elsewhere from 0.
 
     Returns
     -------
@@ -113,11 +119,14 @@ def audit(
         fit = given_probabilities(dataset, probs)
     found = judge(fit.probs, dataset.train.y, seed=seed)
     content, near = findings(dataset, fit, found, neighbours=neighbours, most=MOST_NEIGHBOURS, seed=seed)
+    if detector == "in-training" and probs is None:
+        content["notes"].append(SEEN)
     if clean is not None:
         content["cleaning"] = clean_and_compare(dataset, fitting, folds, place, fit, found, Cleaning(clean))
     settings = fitting.described() | {"folds": folds, "detector": detector, "clean": clean}
     content["settings"] = settings if probs is None or clean else {"probabilities": "given", "seed": seed}
     content["source"] = dict(source or stored.source_of("memory", None, len(dataset.train)))
+    ids = stored.row_names(content["source"]) if ids is None else ids
     content |= {
         "audit_id": stored.new_audit_id(),
         "task": "classification",
@@ -221,15 +230,15 @@ def _in_training(data: Dataset, fitting: Fitting, where: Where) -> CrossFit:
     return CrossFit(said / said.sum(axis=1, keepdims=True), last_layer(fitted, data.train.x), signals)
 
 
-def ranked(found: Judgement, y: npt.NDArray[np.int64], ids: list[str] | None) -> pd.DataFrame:
+def ranked(found: Judgement, y: npt.NDArray[np.int64], ids: list[str]) -> pd.DataFrame:
     """The rows of `stored.COLUMNS`, worst first."""
     n = len(y)
-    if ids is not None and len(ids) != n:
+    if len(ids) != n:
         raise InputError(f"{n} rows but {len(ids)} ids")
     frame = pd.DataFrame(
         {
             "row": np.arange(n),
-            "id": ids if ids is not None else np.arange(n).astype(str),
+            "id": ids,
             "given_label": y.astype(np.int32),
             "suggested_label": found.suggested.astype(np.int32),
             "suggested_probability": found.suggested_probability.astype(np.float32),

@@ -65,8 +65,10 @@ class AuditReport:
     def issues(self) -> pd.DataFrame:
         """One line per row of the data, worst first.
 
-        row, id, given_label, suggested_label (as in the data), suggested_probability, quality in [0, 1],
-        p_wrong, is_label_issue (worth a look), is_sure (at least 95 % of these are expected to be wrong).
+        row (counted from 0 in the order of the data), id (what people call it: the name of the file, or the
+        row's number in the file as a spreadsheet shows it), given_label, suggested_label (as in the data),
+        suggested_probability, quality in [0, 1], p_wrong, is_label_issue (worth a look), is_sure (at least
+        95 % of these are expected to be wrong).
         """
         rows = self.audit.rows[list(stored.COLUMNS)].copy()
         values = pd.Series(self.audit.label_values)
@@ -204,12 +206,12 @@ class AuditReport:
         lines = [
             f"About {errors:,.0f} of {n:,} labels are wrong ({rate:.1%}; 95 % interval {rate.low:.1%} to "
             f"{rate.high:.1%}).",
-            f"{counts['look']:,} labels are worth a look; about {look:.0%} of them should turn out wrong."
+            f"{_labels(counts['look'])} worth a look; about {look:.0%} should turn out wrong."
             if counts["look"]
             else "No label is worth a look.",
         ]
         if counts["sure"]:
-            lines.append(f"{counts['sure']:,} labels are almost surely wrong ({sure:.0%} expected).")
+            lines.append(f"{_labels(counts['sure'])} almost surely wrong ({sure:.0%} expected).")
         pairs = self.confused.head(3)
         if len(pairs):
             some = ", ".join(
@@ -258,6 +260,10 @@ class AuditReport:
 
 
 _FLAGS = {"look": "is_label_issue", "sure": "is_sure"}
+
+
+def _labels(count: int) -> str:
+    return "1 label is" if count == 1 else f"{count:,} labels are"
 
 
 def _estimate(entry: Mapping[str, Any] | None) -> Estimate:

@@ -53,6 +53,7 @@ def document(audit: StoredAudit, *, root: Path | None = None, worst: int = WORST
         "audit_id": audit.audit_id,
         "created_at": info.get("created_at"),
         "noisegate": __version__,
+        "called": stored.called(source),
         "source": {"name": name, "kind": source["kind"], "label": source.get("label"), "rows": len(audit)},
         "classes": audit.classes if len(audit.classes) <= 1000 else audit.classes[:1000],
         "unit": words.unit(audit),

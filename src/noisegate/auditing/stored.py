@@ -32,7 +32,8 @@ if TYPE_CHECKING:
 
 FORMAT = 1
 KIND = "noisegate-audit"
-#: Columns of rows.parquet that every reader counts on, with their types.
+#: Columns of rows.parquet that every reader counts on, with their types. `row` counts from 0 in the order of
+#: the data; `id` is what people call the row (`row_names`).
 COLUMNS = {
     "row": "int64",
     "id": "str",
@@ -188,6 +189,30 @@ def source_of(
         "image_shape": None if image_shape is None else [int(n) for n in image_shape],
         "texts": list(texts),
     }
+
+
+def row_names(source: Mapping[str, Any]) -> list[str]:
+    """What people call the rows: their numbers in the file, as a spreadsheet shows them.
+
+    The first row of a CSV file is 2, since its header is 1; of a Parquet file 1. Arrays count from 0, as
+    Python does. Images have the names of their files instead.
+
+    >>> row_names({"kind": "table", "path": "shop.csv", "rows": 2}), row_names({"kind": "npz", "rows": 2})
+    (['2', '3'], ['0', '1'])
+    """
+    first = 0
+    if source["kind"] == "table":
+        first = 1 if str(source["path"]).lower().endswith((".parquet", ".pq")) else 2
+    return [str(number) for number in range(first, first + int(source["rows"]))]
+
+
+def called(source: Mapping[str, Any]) -> str:
+    """What the names of the rows are, for a heading.
+
+    >>> called({"kind": "table"}), called({"kind": "folder"}), called({"kind": "memory"})
+    ('row of the file', 'file', 'row')
+    """
+    return {"table": "row of the file", "folder": "file"}.get(source["kind"], "row")
 
 
 def fingerprint(path: Path) -> str:

@@ -26,18 +26,18 @@ def number(value: float) -> str:
 
 
 def share(value: float) -> str:
-    """A share in per cent, with a digit where it is small.
+    """A share in per cent, with a digit where it is small; the sign stays on the line of its number.
 
-    >>> share(0.4021), share(0.0312)
-    ('40 %', '3.1 %')
+    >>> share(0.4021) == "40" + chr(0xA0) + "%", share(0.0312) == "3.1" + chr(0xA0) + "%"
+    (True, True)
     """
-    return f"{100 * value:.1f} %" if abs(value) < 0.1 else f"{100 * value:.0f} %"
+    return f"{100 * value:.1f}\u00a0%" if abs(value) < 0.1 else f"{100 * value:.0f}\u00a0%"
 
 
 def _between(entry: Mapping[str, Any], form: Any) -> str:
     if entry.get("low") is None or entry.get("high") is None:
         return ""
-    return f" (95 % interval: {form(entry['low'])} to {form(entry['high'])})"
+    return f" (95\u00a0% interval: {form(entry['low'])} to {form(entry['high'])})"
 
 
 def p_value(p: float) -> str:

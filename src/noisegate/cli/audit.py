@@ -218,9 +218,9 @@ def tell(report: Any, folder: Path) -> None:
     if len(worst):
         output.say("the ten worst:" if len(worst) == 10 else "the worst:")
         output.say(
-            worst[["id", "given_label", "suggested_label", "quality"]].to_string(
-                index=False, float_format="%.3f"
-            )
+            worst[["id", "given_label", "suggested_label", "quality"]]
+            .rename(columns={"id": stored.called(report.audit.source)})
+            .to_string(index=False, float_format="%.3f")
         )
         output.say()
     output.say(f"report: {folder / 'report.html'}")

@@ -338,7 +338,7 @@ function pictures(row, view, size, alt) {
 
 function viewOf(row) {
   const { view } = row;
-  const shown = pictures(row.row, view, 900, `Row ${row.row}`).map((image, i) =>
+  const shown = pictures(row.row, view, 900, `Row ${row.id}`).map((image, i) =>
     el("figure", {}, image, view.layers[i] ? el("figcaption", {}, view.layers[i]) : null));
   if (view.cells.length) {
     const lines = view.cells.map(([name, text]) => el("tr", {}, el("th", { scope: "row", dir: "auto" }, name),
@@ -377,7 +377,7 @@ function showSingle(quiet) {
         button(["Skipped"], "", () => setFilter({ ...FILTERS, state: "skipped" })), button(["All rows"], "", () => setFilter({ ...FILTERS, show: "all" })))));
   } else {
     const near = row.neighbours.map((other) => el("li", { class: other.given !== row.given ? "disagrees" : null },
-      ...brief(other.row, other.view, `Row ${other.row}`), el("div", {}, el("strong", {}, bdi(nameOf(other.given))),
+      ...brief(other.row, other.view, `Row ${other.id}`), el("div", {}, el("strong", {}, bdi(nameOf(other.given))),
         other.given !== row.given ? " disagrees" : " agrees"), el("div", { class: "soft" }, bdi(other.id), ` · ${other.similarity.toFixed(2)}`)));
     const place = S.first + S.cursor + 1;
     box.replaceChildren(
