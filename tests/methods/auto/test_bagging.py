@@ -3,8 +3,9 @@
 import torch
 
 import noisegate as ng
-from noisegate.methods.auto.bagging import BagModule, Fronted, bag_recipe, pairs_left_out, spherical_score
+from noisegate.methods.auto.bagging import BagModule, Fronted, bag_recipe, pairs_left_out
 from noisegate.methods.auto.rows import TrainingRows, training_rows
+from noisegate.methods.auto.scores import spherical_score
 from noisegate.networks.bag import Bag
 from noisegate.runs.run import make_job
 from noisegate.training.phase import Batch

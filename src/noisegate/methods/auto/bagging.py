@@ -11,6 +11,7 @@ from torch.nn import functional
 
 from noisegate.methods.auto.candidates import Candidate
 from noisegate.methods.auto.rows import TrainingRows
+from noisegate.methods.auto.scores import spherical_score
 from noisegate.networks.bag import Bag
 from noisegate.networks.prepare import Prepared
 from noisegate.networks.projection import Projection
@@ -40,15 +41,6 @@ def bag_recipe(n_rows: int) -> Recipe:
         schedule="cosine",
         warmup=1.0,
     )
-
-
-def spherical_score(probs: Tensor, y: Tensor) -> Tensor:
-    """p_y / |p| of each row: a proper score, bounded, so that no single row decides.
-
-    >>> spherical_score(torch.tensor([[0.6, 0.8]]), torch.tensor([1]))
-    tensor([0.8000])
-    """
-    return probs.gather(1, y[:, None]).squeeze(1) / probs.square().sum(1).sqrt().clamp_min(1e-12)
 
 
 def pairs_left_out(rows: TrainingRows) -> Tensor:

@@ -85,9 +85,11 @@ def thinned(values: Sequence[float], rows: TrainingRows) -> list[float]:
     return list(values if len(rows) <= MANY_ROWS else values[::2])
 
 
-def fit_linear(rows: TrainingRows, view: Scaled, name: str) -> Candidate:
-    """Logistic regression at several strengths."""
-    penalties = thinned(LINEAR_PENALTIES, rows)
+def fit_linear(
+    rows: TrainingRows, view: Scaled, name: str, strengths: Sequence[int] | None = None
+) -> Candidate:
+    """Logistic regression at several strengths: all, or those of some places."""
+    penalties = picked(thinned(LINEAR_PENALTIES, rows), strengths)
     steps = LINEAR_STEPS if len(rows) <= MANY_ROWS else LINEAR_STEPS // 2
     path = logistic_path(view(rows.x), rows.y, rows.n_classes, rows.once, rows.weight, penalties, steps)
     network = Linear(rows.x.shape[1], len(penalties), rows.n_classes).to(rows.x.device)
@@ -95,7 +97,19 @@ def fit_linear(rows: TrainingRows, view: Scaled, name: str) -> Candidate:
     return Candidate(name, path.held_out, network)
 
 
-def fit_kernel(rows: TrainingRows, view: Scaled, name: str, sharpness: float, landmarks: Tensor) -> Candidate:
+def picked(values: list[float], places: Sequence[int] | None) -> list[float]:
+    """The values at some places, or all."""
+    return values if places is None else [values[place] for place in places]
+
+
+def fit_kernel(
+    rows: TrainingRows,
+    view: Scaled,
+    name: str,
+    sharpness: float,
+    landmarks: Tensor,
+    strengths: Sequence[int] | None = None,
+) -> Candidate:
     """Kernel logistic regression at several strengths, on landmarks: some of the training inputs.
 
     The landmarks' labels are not used, so a row may be a landmark and yet held out.
@@ -111,7 +125,7 @@ def fit_kernel(rows: TrainingRows, view: Scaled, name: str, sharpness: float, la
     kept = values > values[-1] * 1e-6
     whiten = (axes[:, kept] / values[kept].sqrt()).to(viewed.dtype)
     features = torch.exp(-gamma * squared_distances(viewed, chosen)) @ whiten
-    penalties = thinned(KERNEL_PENALTIES, rows)
+    penalties = picked(thinned(KERNEL_PENALTIES, rows), strengths)
     steps = KERNEL_STEPS if len(rows) <= MANY_ROWS else KERNEL_STEPS // 2
     path = logistic_path(features, rows.y, rows.n_classes, rows.once, rows.weight, penalties, steps)
     network = LandmarkKernel(rows.x.shape[1], len(chosen), len(penalties), rows.n_classes)

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from torch import Tensor
 
+from noisegate.methods.auto.scores import mean_and_error
 from noisegate.methods.auto.stacking import Stack
+
+#: The gain of held-out accuracy that is taken for more than chance, in standard errors.
+SURE_GAIN = 2.0
 
 
 def label_weights(probs: Tensor, y: Tensor) -> Tensor:
@@ -18,11 +22,13 @@ def label_weights(probs: Tensor, y: Tensor) -> Tensor:
     return given / probs.max(1).values.clamp_min(1e-12)
 
 
-def evidence_supports(first: Stack, second: Stack) -> bool:
+def evidence_supports(first: Stack, second: Stack, y: Tensor, weight: Tensor) -> bool:
     """Whether models of weighed labels repeat more of the given labels of rows they have not seen.
 
     A wrong label is hard to repeat for a model that has not seen it, so what makes held-out
     accuracy rise is better knowledge of the right ones. On clean or hard data weights take away
-    rows that are right, and it falls.
+    rows that are right, and it falls. By chance it rises too: by two standard errors it must.
     """
-    return second.accuracy >= first.accuracy
+    gains = [(each.probs.argmax(1) == y).double() for each in (second, first)]
+    mean, error = mean_and_error((gains[0] - gains[1])[None], weight)
+    return bool(mean > SURE_GAIN * error)

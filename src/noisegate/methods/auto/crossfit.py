@@ -8,9 +8,9 @@ from torch import Tensor, nn
 from noisegate.data.loader import Rows
 from noisegate.evaluation.passes import predict
 from noisegate.fitted import Fitted
-from noisegate.methods.auto.bagging import spherical_score
 from noisegate.methods.auto.judging import judged
 from noisegate.methods.auto.rows import warn_of_rare_classes
+from noisegate.methods.auto.scores import spherical_score
 from noisegate.methods.direct import Direct
 from noisegate.methods.estimation import deal_folds, some_rows
 from noisegate.networks.ensemble import Ensemble

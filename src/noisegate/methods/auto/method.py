@@ -38,12 +38,12 @@ class Auto(Method):
        the inputs; kernel logistic regression with two widths; random forests and extremely
        randomised trees; a bag of small networks. Each says something about every row without having
        seen the row's label (folds; trees grown without it).
-    2. All that repeat the given labels of such rows within one standard error of the best are
-       calibrated and averaged. Wrong labels are hard to repeat for a model that has not seen them,
-       so given labels can choose.
+    2. All are calibrated, and those that explain the given labels of such rows within one standard
+       error of the best are averaged. Wrong labels are hard to repeat for a model that has not seen
+       them, so given labels can choose.
     3. Each label is weighed by p(given) / max p and the chosen candidates are fitted again. If
-       these repeat more given labels than before, they join the ensemble with half of the weight;
-       if not, nothing is cleaned.
+       these repeat more given labels than before, by two standard errors, they join the ensemble
+       with half of the weight; if not, nothing is cleaned.
     4. Every label is judged by the ensemble's held-out probabilities (`noisegate.quality.judge`).
 
     With a network by name or of the user's own, and for images, folds and averaging remain: one

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from noisegate.methods.auto.candidates import Candidate
+from noisegate.methods.auto.scores import mean_and_error, spherical_score
 from noisegate.networks.ensemble import Ensemble
 from noisegate.networks.projection import Projection
 from noisegate.networks.shallow import LandmarkKernel, Linear
@@ -29,28 +30,22 @@ class Stack(NamedTuple):
     ----------
     probs : tensor (N, K)
         Held-out probabilities of the ensemble.
-    accuracy : float
-        Share of given labels that they repeat.
     parts : list of (candidate, heads, sharpnesses)
-        The heads that were chosen, as index tensors, and the inverse temperature of each.
+        The heads that were chosen, as index tensors, and the inverse temperature of each; the
+        candidate with the best head first.
     """
 
     probs: Tensor
-    accuracy: float
     parts: list[tuple[Candidate, Tensor, Tensor]]
-
-    @property
-    def families(self) -> list[str]:
-        """Names of the candidates in it."""
-        return [candidate.family for candidate, _, _ in self.parts]
 
 
 def stack(candidates: Sequence[Candidate], y: Tensor, weight: Tensor) -> Stack:
-    """Average the heads whose held-out accuracy is within one standard error of the best.
+    """Average the heads that explain held-out labels about as well as the best one does.
 
-    Accuracy chooses rather than likelihood: under noise the most likely model is one whose
-    probabilities fit the noise, while the largest class of a row survives it. Each head is
-    calibrated to the given labels first, so that their probabilities may be averaged.
+    Each head is calibrated to the given labels first, so that their probabilities may be compared
+    and averaged. They are compared by the spherical score: under noise the likelihood is decided by
+    the few labels that a good model finds impossible, and accuracy tells little on few rows. A
+    candidate's heads share its weight, so that nine strengths of one model do not outvote a forest.
 
     Parameters
     ----------
@@ -60,35 +55,37 @@ def stack(candidates: Sequence[Candidate], y: Tensor, weight: Tensor) -> Stack:
     weight : tensor (N,)
     """
     sharpnesses = [calibrate(each.held_out, y, weight) for each in candidates]
-    calibrated = [sharpen(c.held_out, s[:, None, None]) for c, s in zip(candidates, sharpnesses, strict=True)]
-    scores = [accuracy(probs, y, weight) for probs in calibrated]
-    best = max(float(score.max()) for score in scores)
-    least = best - standard_error(best, weight)
+    scores = [scores_of(each.held_out, s, y) for each, s in zip(candidates, sharpnesses, strict=True)]
+    kept = about_as_good(torch.cat(scores), weight).split([len(each) for each in scores])
     parts: list[tuple[Candidate, Tensor, Tensor]] = []
-    chosen: list[Tensor] = []
-    for each, probs, score, sharpness in zip(candidates, calibrated, scores, sharpnesses, strict=True):
-        heads = torch.nonzero(score >= least - 1e-9).flatten()
+    means: list[Tensor] = []
+    for place in sorted(range(len(scores)), key=lambda place: -float((scores[place] @ weight).max())):
+        heads = torch.nonzero(kept[place]).flatten()
         if len(heads):
-            parts.append((each, heads, sharpness[heads]))
-            chosen.append(probs[heads])
-    mean = torch.cat(chosen).mean(0)
-    return Stack(mean, float(accuracy(mean[None], y, weight)), parts)
+            held_out, sharpness = candidates[place].held_out[heads], sharpnesses[place][heads]
+            parts.append((candidates[place], heads, sharpness))
+            means.append(sharpen(held_out, sharpness[:, None, None]).mean(0))
+    return Stack(torch.stack(means).mean(0), parts)
 
 
-def accuracy(probs: Tensor, y: Tensor, weight: Tensor) -> Tensor:
-    """The weighted share of labels that are the most probable ones, of each head: `(H, N, K)` -> `(H,)`."""
-    right = (probs.argmax(2) == y).double()
-    return (right * weight.double()).sum(1) / weight.double().sum()
+def scores_of(held_out: Tensor, sharpness: Tensor, y: Tensor) -> Tensor:
+    """The spherical score of each row's given label, by each head, `(H, N, K)` -> `(H, N)`."""
+    pairs = zip(held_out, sharpness, strict=True)
+    return torch.stack([spherical_score(sharpen(probs, own), y) for probs, own in pairs])
 
 
-def standard_error(score: float, weight: Tensor) -> float:
-    """Of an accuracy over weighted rows.
+def about_as_good(scores: Tensor, weight: Tensor) -> Tensor:
+    """Which heads are within one standard error of the best: that of the difference, row by row.
 
-    >>> standard_error(0.5, torch.ones(100))
-    0.05
+    Heads that say much the same are told apart by small differences, others only by large ones.
+
+    >>> import torch
+    >>> about_as_good(torch.tensor([[0.9, 0.8, 0.9], [0.2, 1.0, 0.9], [0.8, 0.7, 0.8]]), torch.ones(3))
+    tensor([ True,  True, False])
     """
-    size = float(weight.double().sum() ** 2 / weight.double().square().sum())
-    return math.sqrt(max(score * (1 - score), 0.0) / size)
+    best = scores[(scores @ weight).argmax()]
+    mean, error = mean_and_error(best - scores, weight)
+    return mean <= error + 1e-9
 
 
 def sharpen(probs: Tensor, sharpness: Tensor) -> Tensor:
@@ -127,12 +124,11 @@ def ensemble(stacks: Sequence[Stack], front: Projection | None = None) -> Ensemb
     names: list[str | None] = []
     weights, sharpnesses = [], []
     for each in stacks:
-        count = sum(len(part[1]) for part in each.parts)
         for candidate, chosen, sharpness in each.parts:
             members.append(with_heads(candidate.network, chosen))
             heads.append(len(chosen))
             names.append(None)
-            weights.append(torch.full((len(chosen),), 1 / (count * len(stacks))))
+            weights.append(torch.full((len(chosen),), 1 / (len(chosen) * len(each.parts) * len(stacks))))
             sharpnesses.append(sharpness.float().cpu())
     made = Ensemble(members, heads, names, front)
     made.weights.copy_(torch.cat(weights))

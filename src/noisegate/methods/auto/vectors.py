@@ -23,7 +23,7 @@ from noisegate.methods.auto.candidates import (
 from noisegate.methods.auto.cleaning import evidence_supports, label_weights
 from noisegate.methods.auto.judging import judged
 from noisegate.methods.auto.rows import TrainingRows, training_rows
-from noisegate.methods.auto.stacking import Stack, accuracy, ensemble, stack, standard_error
+from noisegate.methods.auto.stacking import Stack, ensemble, stack
 from noisegate.networks.bag import Bag
 from noisegate.networks.projection import Projection
 from noisegate.networks.shallow import Scaled
@@ -85,16 +85,16 @@ class Library:
         found += [self._forest(rows, kind, leaf) for kind, leaf in FORESTS.items()]
         return found
 
-    def again(self, rows: TrainingRows, families: Sequence[str]) -> Candidates:
-        """Fit some families on other weights."""
+    def again(self, rows: TrainingRows, first: Stack) -> Candidates:
+        """Fit the heads of a stack on other weights."""
         found: list[Candidate] = []
-        for family in families:
-            kind, _, rest = family.partition(":")
+        for candidate, heads, _ in first.parts:
+            kind, _, rest = candidate.family.partition(":")
             if kind == "linear":
-                found.append(fit_linear(rows, self.views[rest], family))
+                found.append(fit_linear(rows, self.views[rest], candidate.family, heads.tolist()))
             elif kind == "kernel":
                 name, _, number = rest.partition(":")
-                found.append(self._kernel(rows, name, int(number)))
+                found.append(self._kernel(rows, name, int(number), heads.tolist()))
             elif kind == "bag":
                 found.append((yield from self._bag(rows, rest)))
             else:
@@ -102,19 +102,19 @@ class Library:
         return found
 
     def _ranked_views(self, linear: Sequence[Candidate]) -> tuple[str, list[str]]:
-        """The better scale, and others within a standard error of it; all of them for more effort."""
-        y, weight = self.rows.y, self.rows.weight
-        scores = {
-            name: float(accuracy(candidate.held_out, y, weight).max())
-            for name, candidate in zip(self.views, linear, strict=True)
-        }
-        best = max(scores, key=lambda name: scores[name])
-        least = -1.0 if self.effort > 1 else scores[best] - standard_error(scores[best], weight)
-        return best, [name for name in scores if name != best and scores[name] >= least]
+        """The scale that linear models do best on, and others about as good; all of them for more effort."""
+        chosen = stack(linear, self.rows.y, self.rows.weight).parts
+        names = dict(zip((each.family for each in linear), self.views, strict=True))
+        ranked = [names[candidate.family] for candidate, _, _ in chosen]
+        if self.effort > 1:
+            ranked += [name for name in self.views if name not in ranked]
+        return ranked[0], ranked[1:]
 
-    def _kernel(self, rows: TrainingRows, name: str, number: int) -> Candidate:
-        sharpness = KERNEL_SHARPNESS[number]
-        return fit_kernel(rows, self.views[name], f"kernel:{name}:{number}", sharpness, self.landmarks)
+    def _kernel(
+        self, rows: TrainingRows, name: str, number: int, strengths: Sequence[int] | None = None
+    ) -> Candidate:
+        sharpness, family = KERNEL_SHARPNESS[number], f"kernel:{name}:{number}"
+        return fit_kernel(rows, self.views[name], family, sharpness, self.landmarks, strengths)
 
     def _forest(self, rows: TrainingRows, kind: str, leaf: int) -> Candidate:
         return fit_forest(rows, f"{kind}:{leaf}", leaf, self.seed)
@@ -149,9 +149,11 @@ def phases(job: Job, folds: int, effort: int) -> Phases:
     rows = library.rows
     first = stack((yield from library.first()), rows.y, rows.weight)
     weights = label_weights(first.probs, rows.y)
-    again = yield from library.again(rows.reweighted(weights), first.families)
+    again = yield from library.again(rows.reweighted(weights), first)
     second = stack(again, rows.y, rows.weight)
-    stacks: list[Stack] = [first, second] if evidence_supports(first, second) else [first]
+    stacks: list[Stack] = (
+        [first, second] if evidence_supports(first, second, rows.y, rows.weight) else [first]
+    )
     network = ensemble(stacks, library.front).to(job.device)
     held_out: Tensor = torch.stack([each.probs for each in stacks]).mean(0)
     predicts = job.prepared(network, network.spec(), job.n_classes)
