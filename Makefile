@@ -59,4 +59,4 @@ $(DOCS): $(CORE)
 	@touch $@
 
 clean:
-	rm -rf $(VENV) build dist docs/_build docs/api docs/gallery docs/methods/_facts .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) build dist docs/_build docs/api docs/gallery docs/methods/_facts docs/_numbers.md .pytest_cache .mypy_cache .ruff_cache

@@ -29,7 +29,7 @@ extensions = [
     "sphinx.ext.mathjax",
     "sphinx_gallery.gen_gallery",
 ]
-exclude_patterns = ["_build", "_ext", "_inventories", "methods/_facts", "README.md"]
+exclude_patterns = ["_build", "_ext", "_inventories", "methods/_facts", "_numbers.md", "README.md"]
 default_role = "code"
 nitpicky = False
 

@@ -12,6 +12,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import pictures
+
 import noisegate as ng
 from noisegate.methods import METHODS
 from noisegate.objectives import OBJECTIVES
@@ -38,6 +40,8 @@ def write(docs: Path) -> None:
     """Write all generated pages."""
     _write_api(docs / "api")
     _write_facts(docs / "methods" / "_facts")
+    _write_overview(docs / "methods" / "_facts")
+    pictures.write(docs / "methods" / "_facts")
 
 
 def _put(path: Path, text: str) -> None:
@@ -103,6 +107,19 @@ def _write_facts(folder: Path) -> None:
         _put(folder / f"{name}.md", "\n".join(lines))
         _put(folder / f"{name}-parameters.md", _parameters(name, entry))
         _put(folder / f"{name}-measured.md", _measured(name, ratios, scores))
+
+
+def _write_overview(folder: Path) -> None:
+    """A table of all methods, and the numbers of every method where they have been measured."""
+    ratios = _table(ROOT / "benchmarks/results/methods.md", "method")
+    lines = ["| method | what it does | time |", "|---|---|---|"]
+    for name, entry in METHODS.own().items():
+        time = ratios.get(name, {}).get("dearest phase", "see its page")
+        lines.append(f"| [`{name}`](/methods/{name}.md) | {entry.summary} | {time} |")
+    _put(folder / "table.md", "\n".join(lines) + "\n")
+    measured = ROOT / "benchmarks/results/methods_by_noise.md"
+    numbers = measured.read_text() if measured.exists() else "They have not been measured yet.\n"
+    _put(folder.parents[1] / "_numbers.md", re.sub(r"\A# .*\n\n?", "", numbers))
 
 
 def _sentence(paper: str) -> str:
