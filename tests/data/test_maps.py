@@ -1,5 +1,7 @@
 """Folders of images and masks: layouts, what masks mean, and what is wrong with them."""
 
+import re
+
 import numpy as np
 import pytest
 from PIL import Image
@@ -7,7 +9,7 @@ from PIL import Image
 import noisegate as ng
 from noisegate.data import reader_from_dict
 from noisegate.data.maps import PaddedImages
-from noisegate.data.masks import Coding, mask_content, voc_palette
+from noisegate.data.masks import CITYSCAPES_IDS, Coding, mask_content, voc_palette
 from noisegate.errors import DamagedFileError, InputError
 
 VOID = -100
@@ -108,7 +110,7 @@ def test_values_outside_the_classes(tmp_path):
     masks[2:, 0, 0] = 9
     text = wrong(tmp_path, masks, r"2\.png holds 9", classes=["a", "b", "c"])
     assert "none of the 3 classes" in text
-    assert "void=(number" in text
+    assert "option void=NUMBER" in text
     # Told what it means, it is read.
     data = ng.data.load(tmp_path, classes=["a", "b", "c"], void=(9,))
     assert (data.train.y[2:, 0, 0] == VOID).all()
@@ -116,28 +118,37 @@ def test_values_outside_the_classes(tmp_path):
 
 def test_values_numbered_from_one(tmp_path):
     masks = plain() + 1
-    wrong(tmp_path, masks, "numbered from 1: values={1: 0", classes=["a", "b", "c"])
-    data = ng.data.load(tmp_path, classes=["a", "b", "c"], values={1: 0, 2: 1, 3: 2})
+    wrong(tmp_path, masks, r"numbered from 1 \(option values=1:0,2:1,3:2\)", classes=["a", "b", "c"])
+    data = ng.data.load(tmp_path, classes="a,b,c", values="1:0,2:1,3:2")
+    assert data.classes == ("a", "b", "c")
     assert np.array_equal(data.train.y, masks - 1)
 
 
 def test_one_value_more_than_classes_is_likely_void(tmp_path):
     wrong(
-        tmp_path, plain(top=4), r"likely 3 marks pixels without a label: void=\(3,\)", classes=["a", "b", "c"]
+        tmp_path,
+        plain(top=4),
+        r"likely 3 marks pixels without a label \(option void=3\)",
+        classes=["a", "b", "c"],
     )
 
 
 def test_masks_of_black_and_white(tmp_path):
     masks = 255 * plain(top=2)
-    wrong(tmp_path, masks, "values={0: 0, 255: 1}")
-    wrong(tmp_path, masks, r"255 is class 1: values={0: 0, 255: 1}, void=\(\)", classes=["a", "b"])
+    wrong(tmp_path, masks, r"\(option values=0:0,255:1\)")
+    wrong(tmp_path, masks, r"255 is class 1 \(option values=0:0,255:1\)", classes=["a", "b"])
     data = ng.data.load(tmp_path, values={0: 0, 255: 1})
     assert np.array_equal(data.train.y, masks // 255)
 
 
 def test_label_ids_of_cityscapes(tmp_path):
-    masks = plain(top=34, shape=(12, 40))
-    wrong(tmp_path, masks, "Cityscapes' labelIds", classes=[str(k) for k in range(19)])
+    masks, classes = plain(top=34, shape=(12, 40)), [str(k) for k in range(19)]
+    text = wrong(tmp_path, masks, r"Cityscapes' labelIds, not trainIds", classes=classes)
+    # What it says can be taken as it stands.
+    options = dict(part.split("=") for part in re.findall(r"(?:values|void)=[\d:,]+", text))
+    data = ng.data.load(tmp_path, classes=classes, **options)
+    assert np.array_equal(data.train.y == 0, masks == 7)
+    assert np.array_equal(data.train.y == VOID, ~np.isin(masks, CITYSCAPES_IDS))
 
 
 def test_files_without_a_partner(tmp_path):
@@ -146,6 +157,44 @@ def test_files_without_a_partner(tmp_path):
     (tmp_path / "images" / "1.png").unlink()
     with pytest.raises(InputError, match=r"train: 2 files have no partner.*extra\.png.*mask .*1\.png"):
         ng.data.load(tmp_path)
+
+
+def test_masks_whose_names_have_an_ending_more(tmp_path):
+    folder_of(tmp_path, plain())
+    for mask in list((tmp_path / "masks").iterdir()):
+        mask.rename(mask.with_name(f"{mask.stem}_L.png"))
+    assert np.array_equal(ng.data.load(tmp_path).train.y, plain())
+
+
+def test_masks_in_a_folder_of_an_unknown_name(tmp_path):
+    folder_of(tmp_path, plain())
+    (tmp_path / "masks").rename(tmp_path / "gt")
+    with pytest.raises(
+        InputError, match=r"gt holds files with the names of those in .*call the folder masks"
+    ):
+        ng.data.load(tmp_path)
+
+
+def test_one_advice_for_all_files(tmp_path):
+    text = wrong(tmp_path, plain(top=4), "none of the 3 classes", classes="a,b,c", void=[])
+    assert text.count("0.png") == 1
+    assert text.count("likely") == 1
+    with pytest.raises(InputError, match="values must say NUMBER:CLASS"):
+        ng.data.load(tmp_path, values="1-0")
+    with pytest.raises(InputError, match="void must be one number or several"):
+        ng.data.load(tmp_path, void="none")
+    data = ng.data.load(tmp_path, classes="a,b,c", void=3)
+    assert np.array_equal(data.train.y, np.where(plain(top=4) == 3, VOID, plain(top=4)))
+
+
+def test_masks_written_as_jpeg(tmp_path):
+    folder_of(tmp_path, 40 * plain())
+    for mask in list((tmp_path / "masks").iterdir()):
+        with Image.open(mask) as image:
+            image.save(mask.with_suffix(".jpg"))
+        mask.unlink()
+    with pytest.raises(InputError, match="a JPEG blurs class numbers: write masks as PNG"):
+        ng.data.load(tmp_path, values="0:0,40:1,80:2")
 
 
 def test_a_mask_of_another_size(tmp_path):
@@ -158,14 +207,19 @@ def test_a_mask_of_another_size(tmp_path):
 def test_colour_masks(tmp_path):
     colours = np.array(voc_palette(3), np.uint8)
     masks = plain()
-    wrong(tmp_path, colours[masks], "PASCAL VOC's classes 0, 1, 2: palette='voc'", classes=["a", "b", "c"])
+    wrong(
+        tmp_path,
+        colours[masks],
+        r"PASCAL VOC's classes 0, 1, 2 \(option palette=voc\)",
+        classes=["a", "b", "c"],
+    )
     assert np.array_equal(ng.data.load(tmp_path, palette="voc").train.y, masks)
     own = np.array([(10, 200, 30), (1, 2, 3), (9, 9, 8)], np.uint8)
     text = wrong(
         tmp_path / "own", own[masks], "colour image where class numbers are expected", classes=["a", "b", "c"]
     )
     assert "(10, 200, 30)" in text
-    assert "palette=((r, g, b)" in text
+    assert "option palette=[[r,g,b]" in text
     data = ng.data.load(tmp_path / "own", palette=own.tolist(), classes=["a", "b", "c"])
     assert np.array_equal(data.train.y, masks)
     with pytest.raises(InputError, match=r"holds the colours \(9, 9, 8\), which stand for no class"):
@@ -175,7 +229,7 @@ def test_colour_masks(tmp_path):
 def test_images_in_place_of_masks(tmp_path):
     folder_of(tmp_path, plain(shape=(40, 40)))
     write_image(tmp_path / "masks" / "1.png", 40, 40)
-    with pytest.raises(InputError, match="hundreds of colours, as a photograph does"):
+    with pytest.raises(InputError, match="hundreds of colours, as a photograph has"):
         ng.data.load(tmp_path, classes=["a", "b", "c"])
 
 

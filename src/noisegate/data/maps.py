@@ -17,7 +17,16 @@ from noisegate._io.foreign import regular_size
 from noisegate.data.dataset import Dataset, Inputs, Split
 from noisegate.data.decoding import converted
 from noisegate.data.images import RESIDENT_BYTES, walk
-from noisegate.data.masks import COMMON_VOID, Coding, Colour, colour_codes, mask_content, paired, read_masks
+from noisegate.data.masks import (
+    COMMON_VOID,
+    Coding,
+    Colour,
+    colour_codes,
+    ending,
+    mask_content,
+    paired,
+    read_masks,
+)
 from noisegate.data.masks import voc_palette as voc_colours
 from noisegate.errors import DamagedFileError, InputError, MissingDataError, shown
 
@@ -204,16 +213,41 @@ def map_dataset(
 
 
 def is_map_folder(folder: Path) -> bool:
-    """Whether a folder, or its train folder, holds images and masks beside each other."""
-    return _layout(folder) is not None
+    """Whether a folder, or its train folder, holds images and masks beside each other.
+
+    An InputError names a folder that probably holds the masks, under a name that is not known.
+    """
+    if _layout(folder) is not None:
+        return True
+    for top in (folder, *(folder / sub for names in _SPLITS.values() for sub in names)):
+        images = next((top / name for name in IMAGE_FOLDERS if (top / name).is_dir()), None)
+        if images is not None:
+            _refuse_unnamed_masks(images)
+    return False
+
+
+def _refuse_unnamed_masks(images: Path) -> None:
+    """Refuse a folder of other files with the names of `images` beside them: no class is called "images"."""
+    stems = _stems(images)
+    for other in (path for path in sorted(images.parent.iterdir()) if path.is_dir() and path != images):
+        found = _stems(other)
+        if stems and (found == stems or ending(stems, found)):
+            raise InputError(
+                f"{other} holds files with the names of those in {images}: if they are masks, call the folder "
+                f"masks (known names: {', '.join(MASK_FOLDERS)})"
+            )
+
+
+def _stems(folder: Path) -> set[str]:
+    return {os.path.splitext(name)[0] for name in walk(folder)}
 
 
 def load_map_folder(
     path: str | os.PathLike[str],
     *,
-    classes: Sequence[str] | None = None,
-    values: Mapping[int, int] | None = None,
-    void: Sequence[int] | None = None,
+    classes: str | Sequence[str] | None = None,
+    values: str | Mapping[int, int] | None = None,
+    void: str | int | Sequence[int] | None = None,
     palette: str | Sequence[Colour] | None = None,
     channels: int = 3,
     resident: bool | str = "auto",
@@ -221,13 +255,15 @@ def load_map_folder(
 ) -> Dataset:
     """Images and masks of the same names: images/ and masks/, in the folder itself or in train/, val/ and test/.
 
+    Names of masks may all have the same ending more, such as `_L`.
+
     Parameters
     ----------
-    classes : sequence of str, optional
+    classes : sequence of str, or "sky,road,...", optional
         Names of the classes. By default those of `classes.txt`, one a line, else their numbers.
-    values : mapping of number to class, optional
+    values : mapping of number to class, or "7:0,11:1,...", optional
         What the masks hold; by default classes by number.
-    void : sequence of int, optional
+    void : int, sequence of int, or "11,255", optional
         Numbers that mark pixels without a label; by default 255, where it is not one of the
         classes.
     palette : "voc", sequence of colours, optional
@@ -246,11 +282,36 @@ def load_map_folder(
     parts = {part: _pairs(images, masks, part) for part, (images, masks) in layout.items()}
     if set(parts) == {"train", "val"}:
         parts = {"train": parts["train"], "test": parts["val"]}
-    coding = _coding(folder, parts["train"], classes, values, void, palette)
+    names = classes.split(",") if isinstance(classes, str) else classes
+    coding = _coding(folder, parts["train"], names, _values(values), _numbers(void), palette)
     info = {"path": str(folder)}
     return map_dataset(
         name or folder.resolve().name, parts, coding, channels=channels, resident=resident, info=info
     )
+
+
+def _values(given: str | Mapping[int, int] | None) -> dict[int, int] | None:
+    """Numbers and their classes, as a mapping or in the words of the command line."""
+    if given is None:
+        return None
+    try:
+        if isinstance(given, str):
+            pairs = [pair.split(":") for pair in given.split(",")]
+            return {int(number): int(label) for number, label in pairs}
+        return {int(number): int(label) for number, label in given.items()}
+    except (AttributeError, TypeError, ValueError):
+        raise InputError(f"values must say NUMBER:CLASS,..., e.g. 0:0,255:1, got {given!r}") from None
+
+
+def _numbers(given: str | int | Sequence[int] | None) -> tuple[int, ...] | None:
+    """Numbers of pixels without a label, as numbers or in the words of the command line."""
+    if given is None:
+        return None
+    several = given.split(",") if isinstance(given, str) else [given] if isinstance(given, int) else given
+    try:
+        return tuple(int(number) for number in several if number != "")
+    except (TypeError, ValueError):
+        raise InputError(f"void must be one number or several, e.g. 11,255, got {given!r}") from None
 
 
 def _beside(folder: Path) -> tuple[Path, Path] | None:
@@ -344,7 +405,8 @@ def _count(seen: set[int], values: Mapping[int, int] | None, palette: Sequence[C
         return max(known, default=1) + 1
     if seen == {0, COMMON_VOID}:
         raise InputError(
-            "masks hold 0 and 255 alone; likely 255 is the second class: values={0: 0, 255: 1}; or give classes"
+            "masks hold 0 and 255 alone; likely 255 is the second class (option values=0:0,255:1); if it marks "
+            "pixels without a label, name the classes (option classes)"
         )
     plain = [number for number in seen if number >= 0]
     # Whoever reads them next says what is wrong with colours.

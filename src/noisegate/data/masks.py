@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,10 +18,21 @@ from noisegate.noise.base import VOID
 #: What masks commonly hold where there is no label.
 COMMON_VOID = 255
 _UNKNOWN = np.int16(-1)
+#: The labelIds of Cityscapes' 19 classes, in the order of their trainIds.
+CITYSCAPES_IDS = (7, 8, 11, 12, 13, 17, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 31, 32, 33)
+JPEG_ADVICE = "a JPEG blurs class numbers: write masks as PNG"
 #: How many wrong files an error names.
 NAMED = 5
 Mask = npt.NDArray[np.int16]
 Colour = tuple[int, int, int]
+
+
+class MaskError(InputError):
+    """A mask whose content means nothing: what is in it, and what that probably means."""
+
+    def __init__(self, what: str, advice: str) -> None:
+        super().__init__(f"{what}; {advice}")
+        self.what, self.advice = what, advice
 
 
 def voc_palette(n: int = 256) -> tuple[Colour, ...]:
@@ -96,9 +107,10 @@ class Coding:
         unknown = np.unique(numbers[found == _UNKNOWN])
         if unknown.size:
             share = float((found == _UNKNOWN).mean())
-            raise InputError(
+            raise MaskError(
                 f"holds {_listed(unknown.tolist())} ({share:.1%} of the pixels), which is none of the "
-                f"{len(self.classes)} classes" + self._advice(np.unique(numbers))
+                f"{len(self.classes)} classes",
+                self._advice(np.unique(numbers)),
             )
         return found
 
@@ -108,7 +120,7 @@ class Coding:
             return self.decode(pixels[..., 0])  # numbers that were saved as grey colours
         if self.palette is None:
             seen = [_colour(code) for code in np.unique(codes)[:200].tolist()]
-            raise InputError("is a colour image where class numbers are expected" + _palette_advice(seen))
+            raise MaskError("is a colour image where class numbers are expected", _palette_advice(seen))
         known = {_code(colour): label for label, colour in enumerate(self.palette)}
         if self.void_colour is not None:
             known.setdefault(_code(self.void_colour), VOID)
@@ -116,7 +128,10 @@ class Coding:
         labels = np.array([known.get(value, int(_UNKNOWN)) for value in values.tolist()], np.int16)
         unknown = [_colour(value) for value in values[labels == _UNKNOWN].tolist()]
         if unknown:
-            raise InputError(f"holds the colours {_listed(unknown)}, which stand for no class")
+            raise MaskError(
+                f"holds the colours {_listed(unknown)}, which stand for no class",
+                "give a colour for each class (option palette) and a class for each colour (option classes)",
+            )
         return labels[places.reshape(codes.shape)]
 
     def _advice(self, seen: npt.NDArray[Any]) -> str:
@@ -124,14 +139,19 @@ class Coding:
         k = len(self.classes)
         plain = [int(v) for v in seen if int(v) not in self.void]
         if set(plain) <= {0, COMMON_VOID} and k == 2:
-            return "; likely 255 is class 1: values={0: 0, 255: 1}, void=()"
+            return "likely 255 is class 1 (option values=0:0,255:1)"
         if plain and min(plain) >= 1 and max(plain) == k:
-            return f"; likely the classes are numbered from 1: values={{1: 0, ..., {k}: {k - 1}}}"
+            every = ",".join(f"{label + 1}:{label}" for label in range(k))
+            return f"likely the classes are numbered from 1 (option values={every})"
         if max(plain) == k:
-            return f"; likely {k} marks pixels without a label: void=({k},)"
+            return f"likely {k} marks pixels without a label (option void={k})"
         if k == 19 and max(plain) <= 33:
-            return "; likely these are Cityscapes' labelIds, not trainIds"
-        return "; map it by values={number: class} or mark it by void=(number, ...)"
+            known = ",".join(f"{number}:{label}" for label, number in enumerate(CITYSCAPES_IDS))
+            others = ",".join(str(number) for number in range(34) if number not in CITYSCAPES_IDS)
+            return f"likely these are Cityscapes' labelIds, not trainIds (option values={known} and void={others})"
+        return (
+            "give its class (option values=NUMBER:CLASS,...), or mark it as no label (option void=NUMBER,...)"
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data that survives JSON."""
@@ -194,12 +214,14 @@ def _listed(values: Sequence[Any]) -> str:
 def _palette_advice(seen: Sequence[Colour]) -> str:
     voc = {colour: label for label, colour in enumerate(voc_palette(256))}
     if len(seen) > 128:
-        return "; it holds hundreds of colours, as a photograph does: were images and masks swapped?"
+        return "hundreds of colours, as a photograph has: were images and masks swapped?"
     if all(colour in voc or colour == (224, 224, 192) for colour in seen):
         numbers = sorted(voc[colour] for colour in seen if colour in voc)
-        return f"; its colours are those of PASCAL VOC's classes {_listed(numbers)}: palette='voc'"
+        return f"its colours are those of PASCAL VOC's classes {_listed(numbers)} (option palette=voc)"
     listed = ", ".join(map(str, seen[:NAMED]))
-    return f"; it holds {len(seen)} colours ({listed}, ...): give palette=((r, g, b), ...), class by class"
+    return (
+        f"its {len(seen)} colours are {listed}, ...: give them class by class (option palette=[[r,g,b],...])"
+    )
 
 
 def mask_content(path: str | os.PathLike[str]) -> npt.NDArray[Any]:
@@ -237,45 +259,70 @@ def read_masks(
     """
     out = np.full((len(paths), *full), VOID, np.int8 if len(coding.classes) <= 127 else np.int16)
     wrong: list[str] = []
+    advice: list[str] = []
 
-    def read(row: int) -> str | None:
+    def read(row: int) -> tuple[str, str] | None:
         numbers = mask_content(paths[row])
         if numbers.shape[:2] != tuple(sizes[row]):
             (h, w), (height, width) = numbers.shape[:2], sizes[row]
-            return f"{paths[row]} is of {w} x {h} pixels, its image of {width} x {height}"
+            return f"{paths[row]} is of {w} x {h} pixels, its image of {width} x {height}", ""
         try:
             labels = coding.decode(numbers)
-        except InputError as error:
-            return f"{paths[row]} {error}"
+        except MaskError as error:
+            lossy = os.path.splitext(paths[row])[1].lower() in (".jpg", ".jpeg")
+            return f"{paths[row]} {error.what}", JPEG_ADVICE if lossy else error.advice
         out[row, : labels.shape[0], : labels.shape[1]] = labels
         return None
 
     with ThreadPoolExecutor(max_workers=min(8, os.cpu_count() or 1)) as pool:
-        for message in pool.map(read, range(len(paths))):
-            if message is not None:
-                wrong.append(message)
+        for found in pool.map(read, range(len(paths))):
+            if found is not None:
+                wrong.append(found[0])
+                advice += [found[1]] if found[1] else []
                 if len(wrong) >= NAMED:
                     break
     if wrong:
-        raise InputError("masks cannot be trained on: " + "; ".join(wrong))
+        # What most of them suggest: of masks without the highest class the numbers say less.
+        likely = [max(advice, key=advice.count)] if advice else []
+        raise InputError("masks cannot be trained on: " + "; ".join([*wrong, *likely]))
     return out
 
 
 def paired(images: Mapping[str, str], masks: Mapping[str, str], what: str) -> Iterator[tuple[str, str]]:
     """Paths of images and their masks by their common key, in order.
 
-    Files without a partner are named.
+    The keys of masks may all have the same ending more, e.g. `_L`. Files without a partner are named.
 
     >>> list(paired({"a": "images/a.jpg"}, {"a": "masks/a.png"}, "train"))
     [('images/a.jpg', 'masks/a.png')]
+    >>> list(paired({"a": "images/a.jpg"}, {"a_L": "masks/a_L.png"}, "train"))
+    [('images/a.jpg', 'masks/a_L.png')]
     """
+    more = ending(images, masks)
+    if more:
+        masks = {key.removesuffix(more): path for key, path in masks.items()}
     alone = [*(f"image {images[k]}" for k in sorted(images.keys() - masks.keys()))]
     alone += [f"mask {masks[k]}" for k in sorted(masks.keys() - images.keys())]
     if alone:
+        count = "1 file has" if len(alone) == 1 else f"{len(alone)} files have"
         raise InputError(
-            f"{what}: {len(alone)} files have no partner of the same name: {_listed(alone)}; "
-            "add what is missing or take them away"
+            f"{what}: {count} no partner of the same name: {_listed(alone)}; add what is missing or take them away"
         )
     if not images:
         raise InputError(f"{what}: there are no images with masks")
     yield from ((images[key], masks[key]) for key in sorted(images))
+
+
+def ending(images: Iterable[str], masks: Iterable[str]) -> str:
+    """What the name of every mask has more than that of its image; "" where they do not correspond.
+
+    >>> ending(["a", "b"], ["a_L", "b_L"]), ending(["a", "b"], ["a_L", "c_L"])
+    ('_L', '')
+    """
+    names, wanted = set(images), set(masks)
+    first = min(wanted, default="")
+    for key in (key for key in names if key and first.startswith(key)):
+        more = first.removeprefix(key)
+        if {name + more for name in names} == wanted:
+            return more
+    return ""

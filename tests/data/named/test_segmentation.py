@@ -5,7 +5,7 @@ import pytest
 from PIL import Image
 
 import noisegate as ng
-from noisegate.data.masks import voc_palette
+from noisegate.data.masks import CITYSCAPES_IDS, voc_palette
 from noisegate.data.named.segmentation import CITYSCAPES_CLASSES
 from noisegate.errors import InputError, MissingDataError
 
@@ -78,6 +78,7 @@ def cityscapes(tmp_path):
 def test_cityscapes_label_ids(cityscapes):
     data = ng.data.load("cityscapes", root=cityscapes)
     assert data.n_classes == 19
+    assert tuple(number for _, number, _ in CITYSCAPES_CLASSES) == CITYSCAPES_IDS
     assert (len(data.train), len(data.test)) == (2, 1)
     ids, y = masks_of(1, 34)[0], data.train.y[0]
     for label, (_, number, _) in enumerate(CITYSCAPES_CLASSES):
@@ -111,5 +112,5 @@ def test_camvid(tmp_path):
     mask = masks_of(2, 12)
     assert np.array_equal(data.train.y, np.where(mask == 11, VOID, mask))
     (tmp_path / "camvid" / "trainannot" / "0.png").unlink()
-    with pytest.raises(InputError, match="camvid train: 1 files have no partner"):
+    with pytest.raises(InputError, match="camvid train: 1 file has no partner"):
         ng.data.load("camvid", root=tmp_path)

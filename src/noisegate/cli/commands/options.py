@@ -12,8 +12,8 @@ Data = Annotated[
     str,
     typer.Argument(
         metavar="DATA",
-        help="A .csv, .tsv, .parquet or .npz file, a folder of images with one sub-folder a class, or a name "
-        "(noisegate data list).",
+        help="A .csv, .tsv, .parquet or .npz file, a folder of images with one sub-folder a class, a folder that holds "
+        "images/ and masks/, or a name (noisegate data list).",
     ),
 ]
 Label = Annotated[str | None, typer.Option(metavar="COL", help="The column of labels, for a table.")]
@@ -22,8 +22,8 @@ Options = Annotated[
     typer.Option(
         "--option",
         metavar="KEY=VALUE",
-        help="What the data's loader takes, e.g. ignore=COL, use=COL, clean=COL, dates=dmy, size=64; "
-        "may be repeated.",
+        help="What the data's loader takes, e.g. ignore=COL, use=COL, clean=COL, dates=dmy, size=64, "
+        "and of masks void=11, classes=sky,road,...; may be repeated.",
     ),
 ]
 Root = Annotated[
