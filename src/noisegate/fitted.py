@@ -196,7 +196,7 @@ class Fitted:
         ----------
         path : path
             Ends in .pt2 (`torch.export`; read it by `torch.export.load(path).module()(x)`), or in .onnx, which
-            needs the packages onnx and onnxscript.
+            needs the packages onnx and onnxscript. Classifiers that sample (`het`) cannot be written.
 
         Examples
         --------

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import importlib.util
 import io
+import logging
 from pathlib import Path
 
 import torch
@@ -59,13 +60,29 @@ def write_program(
     try:
         with torch.no_grad():
             program = torch.export.export(module, (example,), dynamic_shapes=({0: rows},))
-    except Exception as error:  # what cannot be traced has no one kind of exception
+        content = _onnx(program) if path.suffix == ".onnx" else _torch(program)
+    except Exception as error:  # what cannot be traced or translated has no one kind of exception
         raise InputError(
-            f"this classifier cannot be exported ({first_line(error)}); one network can, e.g. method='ln'"
+            f"this classifier ({type(objective).__name__}) cannot be written as {path.suffix}: "
+            f"{first_line(error)}; those of method='auto' and of most others can, those that sample (het) cannot"
         ) from None
-    if path.suffix == ".onnx":
-        torch.onnx.export(program, (), str(path))
-        return
+    write_bytes(path, content)
+
+
+def _torch(program: torch.export.ExportedProgram) -> bytes:
     buffer = io.BytesIO()
     torch.export.save(program, buffer)
-    write_bytes(path, buffer.getvalue())
+    return buffer.getvalue()
+
+
+def _onnx(program: torch.export.ExportedProgram) -> bytes:
+    """The program with its weights, as one file."""
+    log = logging.getLogger("torch.onnx")
+    level = log.level
+    log.setLevel(logging.ERROR)  # it lists the operators of libraries that are not installed
+    try:
+        # The optimiser's fusion of minimum and maximum leaves out its constants; runtimes optimise anyway.
+        translated = torch.onnx.export(program, (), verbose=False, optimize=False)
+    finally:
+        log.setLevel(level)
+    return bytes(translated.model_proto.SerializeToString())  # type: ignore[union-attr]

@@ -87,7 +87,7 @@ class Forest(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         compared = x.float()
-        node = self.roots.expand(len(x), -1)
+        node = self.roots.expand(x.shape[0], -1)  # len(x) would be a constant in an exported program
         for _ in range(self.depth):
             goes_left = compared.gather(1, self.feature[node]) <= self.threshold[node]
             node = torch.where(goes_left, self.left[node], self.right[node])
