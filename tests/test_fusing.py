@@ -5,9 +5,9 @@ import torch
 
 import noisegate as ng
 from noisegate._fusing import fused, fusing
-from noisegate.objectives import heteroscedastic, points
+from noisegate.objectives import points, sampled
 
-FUSED = ((heteroscedastic, "label_chunk"), (points, "sobol_normals"), (points, "sobol_table"))
+FUSED = ((sampled, "label_chunk"), (points, "sobol_normals"), (points, "sobol_table"))
 
 
 def test_a_function_is_compiled_inside_only_and_once(graphs):
@@ -64,7 +64,8 @@ def test_heteroscedastic_costs_are_the_same_compiled(rank, n_classes, graphs, mo
 
 def test_many_chunks_are_compiled_once(graphs, monkeypatch):
     """A chunk's place among the others must not be known to the compiler: there may be a thousand."""
-    monkeypatch.setitem(points.CHUNK_LIMITS, "cpu", (2**19, 8))
+    monkeypatch.setitem(sampled.CACHED, "logits", 2**8)
+    monkeypatch.setitem(sampled.CACHED, "points", 2**6)
     for module, name in FUSED:
         monkeypatch.setattr(module, name, fused(getattr(module, name).__wrapped__))
     objective = ng.Heteroscedastic(5, n_samples=100)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from noisegate._fusing import fused
 from noisegate.errors import InputError, is_real
 from noisegate.objectives.base import Objective
 from noisegate.objectives.points import (
@@ -19,23 +17,19 @@ from noisegate.objectives.points import (
     Points,
     Strata,
     TiledPoints,
-    chunk_size,
     sobol_directions,
 )
+from noisegate.objectives.sampled import Blocks, LabelCost, LogMeanSoftmax, log_softmax_, sampled_logits
 from noisegate.objectives.upsampled import (
     Size,
     Upsampled,
     UpsampledLabelCost,
     UpsampledLogMeanSoftmax,
-    pulled_back,
-    streamed,
     upsampled_variance,
 )
 
 COVARIANCES = ("diagonal", "low-rank")
 MIN_SCALE = 1e-3
-#: Up to this rank a compiler writes out products with the factors.
-FUSED_RANK = 8
 #: Up to so many dimensions fixed points are Sobol's. Of more some pairs are strongly correlated: of
 #: 1000 points in 1000 dimensions by up to 0.76. Signs and rotations average that out in training,
 #: not where points are fixed.
@@ -44,149 +38,6 @@ FIXED_SOBOL = 128
 #: dimensions.
 MAP_SOBOL = 256
 _MAX_DIMENSIONS = torch.quasirandom.SobolEngine.MAXDIM
-
-
-def sampled_logits(mean: Tensor, scale: Tensor, factors: Tensor, normals: Tensor) -> Tensor:
-    """mean + scale * eps + factors eta for every sample, `(N, K, s)`.
-
-    mean and scale are `(N, K)`, factors `(N, K, R)`; normals `(R + K, s)` hold eta before eps.
-    """
-    n, k, rank = factors.shape
-    logits = torch.addcmul(mean.unsqueeze(2), scale.unsqueeze(2), normals[rank:])
-    if rank and _fuses(rank):
-        return logits + (factors.unsqueeze(3) * normals[:rank]).sum(2)
-    if rank:
-        logits.view(n * k, logits.shape[2]).addmm_(factors.reshape(n * k, rank), normals[:rank])
-    return logits
-
-
-def _fuses(rank: int) -> bool:
-    """Whether to leave products with few factors to a compiler, which fuses them with the rest."""
-    return torch.compiler.is_compiling() and rank <= FUSED_RANK
-
-
-def sampled_logits_adjoint(gradient: Tensor, normals: Tensor, rank: int) -> tuple[Tensor, Tensor, Tensor]:
-    """The gradient in mean, scale and factors.
-
-    `gradient`, that in the logits `(N, K, s)`, is overwritten.
-    """
-    n, k, _ = gradient.shape
-    factors = gradient.new_zeros(n, k, 0)
-    if rank and _fuses(rank):
-        factors = (gradient.unsqueeze(2) * normals[:rank]).sum(3)
-    elif rank:
-        factors = (gradient.view(n * k, gradient.shape[2]) @ normals[:rank].T).view(n, k, rank)
-    mean = gradient.sum(2)
-    # In place: einsum would do it in K small products, several times as slow on a CPU.
-    return mean, gradient.mul_(normals[rank:]).sum(2), factors
-
-
-@fused
-def label_chunk(
-    mean: Tensor, scale: Tensor, factors: Tensor, index: Tensor, normals: Tensor, top: Tensor, gradient: bool
-) -> tuple[Tensor, Tensor, Tensor, tuple[Tensor, ...]]:
-    """What a chunk adds to `LabelCost`, in a function of its own so that no chunk outlives it.
-
-    Returns the factor for the sums so far, the new maximum of log p_sy, the sum of p_sy relative to
-    it, and the sums of the gradient weighted by p_sy (without `gradient`, none).
-    """
-    logits = sampled_logits(mean, scale, factors, normals)
-    here = index.expand(-1, 1, logits.shape[2])
-    largest = logits.amax(1, keepdim=True)
-    own = logits.gather(1, here) - largest
-    shares = logits.sub_(largest).exp_()
-    total = shares.sum(1, keepdim=True)
-    own = own - total.log()
-    higher = torch.maximum(top, own.amax(2, keepdim=True))
-    weights = (own - higher).exp()
-    news: tuple[Tensor, ...] = ()
-    if gradient:
-        # expm1 because p_y - 1 cancels where the label is nearly certain.
-        shares, mine = shares.mul_(weights / total), weights * own.expm1()
-        if torch.compiler.is_compiling():  # a compiler fuses this; a scatter would be a pass of its own
-            classes = torch.arange(mean.shape[1], device=mean.device).unsqueeze(1)
-            shares = torch.where(classes == index, mine, shares)
-        else:
-            shares.scatter_(1, here, mine)
-        news = sampled_logits_adjoint(shares, normals, factors.shape[2])
-    return (top - higher).exp(), higher, weights.sum(2, keepdim=True), news
-
-
-class LabelCost(torch.autograd.Function):
-    """-log mean_s softmax(logits_s)_y with its gradient made in the forward, chunk by chunk.
-
-    With w_s the softmax over samples of log p_sy, the gradient in the logits of sample s is w_s
-    (p_s - onehot(y)) (equation 14 of Englesson et al.). Sums are kept relative to a running maximum
-    of log p_sy, as a streaming softmax does. Each chunk is written five times and read eight times.
-    """
-
-    @staticmethod
-    def forward(
-        ctx: Any,
-        mean: Tensor,
-        scale: Tensor,
-        factors: Tensor,
-        labels: Tensor,
-        points: Points | Strata,
-        gradient: bool,
-    ) -> Tensor:
-        # A compiler that gets tensors with a history warns that it looks at their .grad.
-        mean, scale, factors = mean.detach(), scale.detach(), factors.detach()
-        index = labels.view(-1, 1, 1)
-        top, mass = mean.new_full((len(mean), 1, 1), -math.inf), mean.new_zeros(len(mean), 1, 1)
-        sums = [torch.zeros_like(mean), torch.zeros_like(mean), torch.zeros_like(factors)]
-        size = chunk_size(mean.numel(), points.n_samples, mean.device)
-        for normals in points.chunks(size, mean.dtype):
-            keep, top, weight, news = label_chunk(mean, scale, factors, index, normals, top, gradient)
-            mass = mass * keep + weight
-            keeps = (keep.squeeze(2), keep.squeeze(2), keep)
-            sums = (
-                [old * k + new for old, k, new in zip(sums, keeps, news, strict=True)] if gradient else sums
-            )
-        if gradient:
-            ctx.save_for_backward(sums[0] / mass.squeeze(2), sums[1] / mass.squeeze(2), sums[2] / mass)
-        return math.log(points.n_samples) - (top + mass.log()).flatten()
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        mean, scale, factors = ctx.saved_tensors
-        out = grads[0].unsqueeze(1)
-        return out * mean, out * scale, out.unsqueeze(2) * factors, None, None, None
-
-
-class LogMeanSoftmax(torch.autograd.Function):
-    """log mean_s softmax(logits_s) of all classes, `(N, K)`.
-
-    The backward makes the same points again.
-
-    K gradients cannot be accumulated in the forward without K^2 memory, hence the second pass.
-    """
-
-    @staticmethod
-    def forward(ctx: Any, mean: Tensor, scale: Tensor, factors: Tensor, points: Points | Strata) -> Tensor:
-        top, mass = torch.full_like(mean, -math.inf), torch.zeros_like(mean)
-        size = chunk_size(mean.numel(), points.n_samples, mean.device)
-        for normals in points.chunks(size, mean.dtype):
-            logits = sampled_logits(mean, scale, factors, normals)
-            top, mass = streamed(top, mass, F.log_softmax(logits, 1), 2)
-            del logits  # so that no chunk outlives the next
-        result = top + mass.log() - math.log(points.n_samples)
-        ctx.save_for_backward(mean, scale, factors, result)
-        ctx.points = points
-        return result
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        mean, scale, factors, result = ctx.saved_tensors
-        sums = [torch.zeros_like(mean), torch.zeros_like(mean), torch.zeros_like(factors)]
-        size = chunk_size(mean.numel(), ctx.points.n_samples, mean.device)
-        for normals in ctx.points.chunks(size, mean.dtype):
-            shares = F.log_softmax(sampled_logits(mean, scale, factors, normals), 1)
-            pulled = pulled_back(shares, result.unsqueeze(2), grads[0].unsqueeze(2), 1)
-            news = sampled_logits_adjoint(pulled, normals, factors.shape[2])
-            sums = [old + new for old, new in zip(sums, news, strict=True)]
-            del shares, pulled
-        return *(each / ctx.points.n_samples for each in sums), None
 
 
 class Heteroscedastic(Objective):
@@ -230,12 +81,12 @@ class Heteroscedastic(Objective):
     than independent ones for the same error of the gradient, but no gain at temperature 0.1 with
     100 classes.
 
-    Cost: O(B S K) time; memory does not grow with S (chunks of at most 64 samples and 2 MiB on a
-    CPU, of 64 MiB on a GPU, or one sample of all rows if that is larger). The defaults at batch 128
-    take at best 10 ms for 10 classes and 51 ms for 100, forward and backward on one core: some 40
-    and 200 times cross-entropy's loss. Integer targets accumulate the gradient in the forward; soft
-    targets, `costs` and `log_probs` make the samples again in the backward: two to six times as
-    long. There is no double backward. In a run whose networks are compiled (`execution="compiled"`)
+    Cost: O(B S K) time; memory does not grow with S (chunks of 2 MiB on a CPU and of 64 MiB on a GPU,
+    or one sample of some rows if that is larger). `benchmarks/results/sampling.md` has the time beside
+    that of the exponentials alone and of plain sampling. Integer targets accumulate the gradient in the
+    forward; soft targets, `costs` and `log_probs` make the samples again in the backward: two to six
+    times as long. On a CPU shares of a sample below 4e-18 of its largest (in float64 3e-40) count as
+    that. There is no double backward. In a run whose networks are compiled (`execution="compiled"`)
     so are these costs: on one H200 and with S = 1000 two thirds to a quarter of the time
     (`benchmarks/results/gpu.md`).
 
@@ -378,12 +229,15 @@ class Heteroscedastic(Objective):
             if size is not None:
                 return upsampled_variance(*self.parameters_of(outputs), self._place_points(outputs), size)
             mean, scale, factors, roll = self._rows(outputs)
-            points, sums = self._points(outputs.device), torch.zeros(2, *mean.shape, device=mean.device)
-            sums = sums.to(mean.dtype)
-            for normals in points.chunks(chunk_size(mean.numel(), points.n_samples, mean.device), mean.dtype):
-                shares = torch.softmax(sampled_logits(mean, scale, factors, normals), 1)
-                sums[0] += shares.sum(2)
-                sums[1] += shares.square_().sum(2)
+            points, (k, rank, n) = self._points(outputs.device), factors.shape
+            at_once, sums = Blocks.of(k, n, points.n_samples, mean.device), mean.new_zeros(2, k, n)
+            blocks = list(at_once.split(sums, mean, scale, factors))
+            for some in at_once.designs(points, rank, mean.dtype):
+                for (first, second), *given in blocks:
+                    for design in some:
+                        shares = log_softmax_(sampled_logits(design, *given)).exp_()
+                        first += shares.sum(1)
+                        second += shares.square_().sum(1)
             sums /= points.n_samples
             return self._as_given((sums[1] - sums[0].square()).clamp_min_(0), outputs, roll)
 
@@ -401,7 +255,7 @@ class Heteroscedastic(Objective):
         mean, scale, factors, roll = self._rows(outputs)
         labels = targets.reshape(-1)
         if roll is not None:
-            labels = (labels - roll.squeeze(1)) % self.n_classes
+            labels = (labels - roll) % self.n_classes
         gradient = torch.is_grad_enabled() and outputs.requires_grad
         points = self._points(outputs.device)
         return LabelCost.apply(mean, scale, factors, labels, points, gradient).view(targets.shape)
@@ -416,29 +270,29 @@ class Heteroscedastic(Objective):
         return outputs, self.check_size(outputs, size)
 
     def _as_given(self, rows: Tensor, outputs: Tensor, roll: Tensor | None) -> Tensor:
-        """Numbers `(N, K)` of the rows of `_rows` as `(B, K, ...)`."""
+        """Numbers `(K, N)` of the rows of `_rows` as `(B, K, ...)`."""
         if roll is not None:
-            rows = rows.gather(1, _rotation(-roll, self.n_classes))
-        return rows.view(len(outputs), *outputs.shape[2:], self.n_classes).movedim(-1, 1)
+            rows = rows.gather(0, _rotation(-roll, self.n_classes))
+        return rows.view(self.n_classes, len(outputs), *outputs.shape[2:]).movedim(0, 1)
 
     def _rows(self, outputs: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
-        """The parameters, one row per label.
+        """Mean and scale `(K, 1, N)` and factors `(K, R, N)`, a column for each label.
 
-        In training with random signs and rotated by `roll` (N, 1).
+        In training with random signs and rotated by `roll` (N,).
         """
         mean, scale, factors = self.parameters_of(outputs)
-        n, device = mean.numel() // self.n_classes, mean.device
-        mean = mean.movedim(1, -1).reshape(n, self.n_classes).contiguous()
-        scale = scale.movedim(1, -1).reshape(n, self.n_classes).contiguous()
-        factors = factors.movedim((1, 2), (-2, -1)).reshape(n, self.n_classes, self._rank)
+        k, n = self.n_classes, mean.numel() // self.n_classes
+        mean, scale = (each.movedim(1, 0).reshape(k, 1, n).contiguous() for each in (mean, scale))
+        factors = factors.movedim((1, 2), (0, 1)).reshape(k, self._rank, n)
         if not self.training:
             return mean, scale, factors, None
-        roll = torch.randint(0, self.n_classes, (n, 1), device=device)
-        signs = (2 * torch.randint(0, 2, (n, self.n_classes + self._rank), device=device) - 1).to(mean.dtype)
-        index = _rotation(roll, self.n_classes)
-        mean, scale = mean.gather(1, index), scale.gather(1, index) * signs[:, self._rank :]
+        roll = torch.randint(0, k, (n, 1), device=mean.device).squeeze(1)
+        signs = torch.randint(0, 2, (n, k + self._rank), device=mean.device)
+        signs = (2 * signs - 1).T.to(mean.dtype)
+        index = _rotation(roll, k).unsqueeze(1)
+        mean, scale = mean.gather(0, index), scale.gather(0, index) * signs[self._rank :].unsqueeze(1)
         if self._rank:
-            factors = factors.gather(1, index.unsqueeze(2).expand_as(factors)) * signs[:, None, : self._rank]
+            factors = factors.gather(0, index.expand_as(factors)) * signs[: self._rank]
         return mean, scale, factors, roll
 
     def _points(self, device: torch.device) -> Points | Strata:
@@ -467,8 +321,8 @@ class Heteroscedastic(Objective):
 
 
 def _rotation(roll: Tensor, n_classes: int) -> Tensor:
-    """Indices (N, K) that rotate each row by its own number of places."""
-    return (torch.arange(n_classes, device=roll.device) + roll) % n_classes
+    """Indices (K, N) that rotate each column by its own number of places."""
+    return (torch.arange(n_classes, device=roll.device).unsqueeze(1) + roll) % n_classes
 
 
 def _check_count(name: str, value: int) -> None:

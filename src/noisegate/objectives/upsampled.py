@@ -13,6 +13,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from noisegate.objectives.points import CHUNK_LIMITS, PlacePoints, chunk_size
+from noisegate.objectives.sampled import pulled_back, streamed
 
 Size = tuple[int, int]
 
@@ -132,21 +133,6 @@ def _logits(
         logits = logits + (part.small(factors).unsqueeze(1) * normals[:, :, None, :rank]).sum(3)
     large = _upsampled_rows(logits.flatten(0, 1), part.rows, part.source, mean.shape[2], size)
     return large.unflatten(0, logits.shape[:2]), normals
-
-
-def streamed(top: Tensor, mass: Tensor, values: Tensor, dim: int) -> tuple[Tensor, Tensor]:
-    """One step of a streaming log-sum-exp over `dim`: maximum `top`, relative sum `mass`."""
-    higher = torch.maximum(top, values.amax(dim))
-    return higher, mass * (top - higher).exp() + (values - higher.unsqueeze(dim)).exp_().sum(dim)
-
-
-def pulled_back(log_shares: Tensor, result: Tensor, gradient: Tensor, dim: int) -> Tensor:
-    """S times the gradient in the logits of a sample: g_j w_j - p_j sum_k g_k w_k, with w = p_s / p.
-
-    `gradient` is g, that in `result`, log p.
-    """
-    weighted = gradient * (log_shares - result).exp_()
-    return weighted - log_shares.exp() * weighted.sum(dim, keepdim=True)
 
 
 class _Sums:
