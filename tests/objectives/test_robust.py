@@ -9,7 +9,7 @@ from scipy.optimize import brentq
 
 import noisegate as ng
 from noisegate.errors import InputError
-from noisegate.objectives.robust import tempered_log, tempered_log_softmax
+from noisegate.objectives.tempered import tempered_log, tempered_log_softmax
 
 
 def draw(*shape, seed=0, scale=1.0):

@@ -11,19 +11,11 @@ from torch.nn import functional as F
 
 from noisegate.errors import InputError, is_real
 from noisegate.objectives.base import Objective
+from noisegate.objectives.tempered import expm1, tempered_label_costs, tempered_log, tempered_log_softmax
 
 KINDS = ("hard", "soft")
 #: Above this temperature the normaliser of many classes leaves the range of float32.
 MAX_T2 = 5.0
-
-
-def _expm1(x: Tensor) -> Tensor:
-    """exp(x) - 1 for x <= 0, with all digits of its gradient.
-
-    torch derives expm1 as its result + 1, which rounds exp(x) to 0 well before exp(x) itself
-    underflows.
-    """
-    return torch.where(x < -1, x.exp() - 1, torch.expm1(x))
 
 
 class GCE(Objective):
@@ -65,91 +57,10 @@ class GCE(Objective):
         return F.log_softmax(self.check_outputs(outputs), dim=1)
 
     def costs(self, outputs: Tensor) -> Tensor:
-        return _expm1(self.q * self.log_probs(outputs)) / -self.q
+        return expm1(self.q * self.log_probs(outputs)) / -self.q
 
     def label_costs(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        return _expm1(-self.q * F.cross_entropy(outputs, targets, reduction="none")) / -self.q
-
-
-def tempered_log(log_p: Tensor, t: float) -> Tensor:
-    """log_t p = (p^(1-t) - 1) / (1 - t) from log p, for t <= 1; the logarithm for t = 1.
-
-    >>> tempered_log(torch.tensor([0.25, 0.0]).log(), 0.5)
-    tensor([-1., -2.])
-    """
-    return log_p if t == 1 else _expm1((1 - t) * log_p) / (1 - t)
-
-
-def tempered_log_softmax(logits: Tensor, t: float) -> Tensor:
-    """Log of the tempered softmax exp_t(f_i - lambda) over dim 1; lambda makes the sum 1.
-
-    Parameters
-    ----------
-    logits : tensor (B, K, ...)
-    t : float
-        In [0, 5]. 1 is log-softmax; above it tails are heavy; below it small logits have
-        probability 0 (their logarithm is -inf, without a gradient).
-
-    Notes
-    -----
-    exp_t(x) = max(0, 1 + (1 - t) x)^(1 / (1 - t)). Let S(lambda) be the sum of the tempered
-    exponentials, and E = sum p^t. G = S^(1 - t) is concave (t > 1) or convex (t < 1) and nearly
-    linear in lambda, so Newton's steps on G = 1, lambda += S (S^(t - 1) - 1) / ((t - 1) E), rise
-    from the largest logit to the root without passing it, and double their digits at every step.
-    Their number is fixed, see `newton_steps`. The last step is differentiated: it carries the exact
-    gradient, d lambda / d f_j = p_j^t / E.
-
-    >>> tempered_log_softmax(torch.tensor([[0.0, -1.0]]), 2.0).exp().sum()
-    tensor(1.)
-    """
-    if t == 1:
-        return F.log_softmax(logits, dim=1)
-    depth = (t - 1) * (logits.detach().amax(1, keepdim=True) - logits)
-    with torch.no_grad():
-        shift = torch.zeros_like(depth[:, :1])
-        for _ in range(newton_steps(t) - 1):
-            total, slope = _sums(depth + (t - 1) * shift, t)
-            shift = shift + _newton_step(total, slope, t)
-        _, slope = _sums(depth + (t - 1) * shift, t)
-    # At the root the gradient of a step is that of the sum, over the slope.
-    total = _log_power(depth + (t - 1) * shift, t).exp().sum(1, keepdim=True)
-    return _log_power(depth + (t - 1) * (shift + _newton_step(total, slope, t)), t)
-
-
-def newton_steps(t: float) -> int:
-    """Number of steps to the precision of float64 in the hardest cases found, plus a margin.
-
-    Those were rows of 2 to 21,843 logits: normal, uniform, Cauchy, geometric, of one or two levels,
-    up to 1e4.
-    """
-    if abs(t - 1) <= 0.35:
-        return 7
-    return 10 if t > 1 else 14
-
-
-def _newton_step(total: Tensor, slope: Tensor, t: float) -> Tensor:
-    return total * torch.expm1((t - 1) * total.log()) / (t - 1) / slope
-
-
-def _sums(scaled: Tensor, t: float) -> tuple[Tensor, Tensor]:
-    """sum p and sum p^t for p = exp_t(-x), from scaled = (t - 1) x, which is overwritten."""
-    if t < 1:
-        scaled.clamp_(min=-1)
-    p = scaled.log1p().mul_(1 / (1 - t)).exp_()
-    total = p.sum(1, keepdim=True)
-    base = scaled.add_(1)
-    if t < 1:  # where p is 0
-        base.clamp_(min=torch.finfo(base.dtype).tiny)
-    return total, p.div_(base).sum(1, keepdim=True)
-
-
-def _log_power(scaled: Tensor, t: float) -> Tensor:
-    """log exp_t(-x) from scaled = (t - 1) x; -inf, without a gradient, where exp_t vanishes."""
-    if t > 1:
-        return scaled.log1p() / (1 - t)
-    inside = scaled > -1
-    log_p = torch.where(inside, scaled, torch.zeros_like(scaled)).log1p() / (1 - t)
-    return torch.where(inside, log_p, scaled.new_full((), -math.inf))
+        return expm1(-self.q * F.cross_entropy(outputs, targets, reduction="none")) / -self.q
 
 
 class BiTempered(Objective):
@@ -213,7 +124,9 @@ class BiTempered(Objective):
         return self._spread(log_p).unsqueeze(1) - tempered_log(log_p, self.t1)
 
     def label_costs(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        log_p = tempered_log_softmax(outputs, self.t2)
+        if self.t2 != 1:
+            return tempered_label_costs(outputs, targets, self.t1, self.t2)
+        log_p = self.log_probs(outputs)
         given = log_p.gather(1, targets.unsqueeze(1)).squeeze(1)
         return self._spread(log_p) - tempered_log(given, self.t1)
 
