@@ -5,12 +5,15 @@ import json
 
 import numpy as np
 import pandas as pd
+import polars
+import pyarrow as pa
 import pytest
 from sklearn.compose import make_column_transformer
 from sklearn.impute import SimpleImputer
 from sklearn.preprocessing import OneHotEncoder
 
 from noisegate.data import TableReader, from_frame, load, load_table, read_table, reader_from_dict
+from noisegate.data.tables import is_frame
 from noisegate.errors import DamagedFileError, InputError, MissingDataError
 
 
@@ -125,6 +128,10 @@ def test_infinite_numbers_are_refused_by_column_and_row(value):
         ([7.0, None, 7.0], [[1, 0], [0, 1], [1, 0]]),
         (pd.array(["u", None, "u"], "string"), [[1, 0], [0, 1], [1, 0]]),
         ([True, None, False], [[1, 0], [0.5, 1], [0, 0]]),
+        (pd.cut([1.0, 5.0, 2.0, np.nan], [0, 3, 6]), [[1, 0, 0], [0, 1, 0], [1, 0, 0], [0, 0, 1]]),
+        (pd.arrays.IntervalArray.from_tuples([(0, 1), (1, 2), (0, 1)]), [[1, 0], [0, 1], [1, 0]]),
+        (pd.PeriodIndex(["1970-01", "1970-02", "1970-01"], freq="M"), [[0], [31 * 86400], [0]]),
+        (pd.arrays.SparseArray([0.0, 1.0, 0.0]), [[0], [1], [0]]),
     ],
 )
 def test_kinds_of_columns(values, expected):
@@ -150,6 +157,26 @@ def test_whole_numbers_are_one_category_however_they_are_stored():
     reader = TableReader.fit(pd.DataFrame({"c": pd.Categorical([1, 2, 2])}))
     for new in ([2, 1], [2.0, 1.0], ["2", "1"]):
         assert reader.read(pd.DataFrame({"c": new})).tolist() == [[1, 0], [0, 1]]
+
+
+@pytest.mark.parametrize(
+    "values", [[1.5, 2.0, 1.5], [12, 7, 12], ["12345678901234567", "7", "7"], ["0.00001", "2", "2"]]
+)
+def test_categories_that_look_like_numbers_are_the_same_in_a_file(tmp_path, values):
+    frame = pd.DataFrame({"c": pd.Categorical(values)})
+    reader = TableReader.fit(frame)
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    np.testing.assert_array_equal(reader.read(tmp_path / "t.csv"), reader.read(frame))
+
+
+def test_tables_are_known_without_a_look_at_their_columns():
+    lazy = polars.DataFrame({"a": [1.0, 2.0, 4.0]}).lazy()  # to ask for its columns warns
+    assert is_frame(lazy)
+    assert TableReader.fit(lazy).features == ["a"]
+    for single in (pd.Series([1]), polars.Series([1]), pa.array([1])):
+        assert not is_frame(single)
+    with pytest.raises(InputError, match=r"type that Arrow does not know .*: convert or drop it"):
+        TableReader.fit(polars.DataFrame({"a": polars.Series([1, 2], dtype=polars.Int128)}))
 
 
 def test_nothing_to_learn_from():

@@ -223,7 +223,8 @@ class CategoryColumn(Column):
             met.unseen[self.name] = (len(strangers), example)
 
     def words(self) -> str:
-        return f"category ({len(self.categories)} values)"
+        n = len(self.categories)
+        return f"category ({n} {'value' if n == 1 else 'values'})"
 
 
 def as_numbers(frame: Frame, name: str, values: Any, *, training: bool = False) -> npt.NDArray[np.float64]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import inspect
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 
 #: Values that are none of those a column may hold.
 _NESTED = (list, dict, set, tuple, bytes, bytearray)
+#: Packages whose objects are tables if they have column names.
+_FRAMES = ("pandas", "polars", "modin", "cudf", "dask", "pyspark", "duckdb", "ibis", "datasets")
 
 
 @dataclass(frozen=True)
@@ -86,15 +89,16 @@ def is_frame(data: Any) -> bool:
     >>> is_frame(pa.table({"a": [1]})), is_frame([[1]])
     (True, False)
     """
-    if isinstance(data, Frame) or hasattr(data, "__arrow_c_stream__"):
-        # A single column (a Series, an array of Arrow) hands over Arrow data too, but has no column names.
-        return isinstance(data, Frame) or hasattr(data, "columns") or hasattr(data, "column_names")
-    module = type(data).__module__.split(".")[0]
-    if module == "pandas":
-        return hasattr(data, "columns")
-    return module in ("polars", "modin", "cudf", "dask", "pyspark", "duckdb", "ibis", "datasets") and (
-        hasattr(data, "columns") or hasattr(data, "column_names")
-    )
+    if isinstance(data, Frame):
+        return True
+    known = type(data).__module__.split(".")[0] in _FRAMES or hasattr(data, "__arrow_c_stream__")
+    # A single column (a Series, an array of Arrow) hands over Arrow data too, but has no column names.
+    # Those of a lazy frame are not asked for: that would plan its query.
+    return known and any(_has(data, name) for name in ("columns", "column_names"))
+
+
+def _has(data: Any, name: str) -> bool:
+    return inspect.getattr_static(data, name, None) is not None
 
 
 def as_frame(data: Any, what: str = "the table") -> Frame:
@@ -111,10 +115,19 @@ def as_frame(data: Any, what: str = "the table") -> Frame:
     elif module == "datasets" and hasattr(data, "with_format"):
         table = pa.table(data.with_format("arrow")[:])
     elif hasattr(data, "__arrow_c_stream__"):
-        table = pa.table(data)
+        table = _from_capsule(data, what)
     else:
         table = _from_others(data, what)
     return Frame(checked(table, what), what)
+
+
+def _from_capsule(data: Any, what: str) -> pa.Table:
+    try:
+        return pa.table(data)
+    except pa.ArrowException as error:
+        raise InputError(
+            f"{what} has a column of a type that Arrow does not know ({shown(error)}): convert or drop it"
+        ) from None
 
 
 def _from_others(data: Any, what: str) -> pa.Table:
@@ -232,8 +245,7 @@ def _from_series(series: pd.Series) -> Any:
     kind = str(series.dtype)
     if kind.startswith("complex"):
         raise InputError(f"column {series.name!r} holds complex numbers; split them into two columns")
-    if kind.startswith("Sparse"):
-        series = series.astype(getattr(series.dtype, "subtype", float))
+    series = _plain_series(series)
     try:
         if kind == "object":
             return _from_objects(series.name, series.tolist(), series.isna().tolist())
@@ -244,6 +256,20 @@ def _from_series(series: pd.Series) -> Any:
         raise InputError(
             f"column {series.name!r} is of type {kind}, which noisegate does not read; drop it"
         ) from None
+
+
+def _plain_series(series: pd.Series) -> pd.Series:
+    """Kinds that pandas alone has: periods become the time of their beginning, intervals become text."""
+    kind = str(series.dtype)
+    if kind.startswith("Sparse"):
+        return series.astype(getattr(series.dtype, "subtype", float))
+    if kind.startswith("period"):
+        return series.dt.to_timestamp()
+    if kind.startswith("interval"):
+        return series.astype("category").cat.rename_categories(str)
+    if kind == "category" and str(series.cat.categories.dtype).startswith(("interval", "period")):
+        return series.cat.rename_categories(str)  # the result of pd.cut
+    return series
 
 
 def _from_objects(name: Any, values: Sequence[Any], gaps: Iterable[bool]) -> pa.Array:

@@ -38,6 +38,8 @@ _NAMES_OF_IDS = re.compile(
     r"(^|[_\s.-])(id|ids|uuid|guid|key|index|idx|nr|no|number|row)$|^unnamed: 0$", re.IGNORECASE
 )
 _CAMEL = re.compile(r"[a-z]I[dD]$")
+#: Numbers that are the same text again after a file of text was read: `as_text` writes them like this.
+_NUMBER_AS_SHOWN = re.compile(r"-?(0|[1-9]\d{0,8})(\.\d{0,3}[1-9])?|-?[1-9]\d{9,14}")
 #: Scripts without spaces between words.
 _UNSPACED = r"[\x{0E00}-\x{0EFF}\x{3040}-\x{30FF}\x{3400}-\x{9FFF}]"
 
@@ -177,5 +179,5 @@ def _category(name: str, counted: Counted, max_categories: int) -> Column | str:
             f"{len(counted.texts):,} different single words, the {len(kept)} most frequent in {covered:.1%} "
             "of the rows"
         )
-    numbers = all(re.fullmatch(r"-?(0|[1-9]\d*)", text) for text in kept)
+    numbers = all(_NUMBER_AS_SHOWN.fullmatch(text) for text in kept)
     return CategoryColumn(name, counted.gaps > 0, kept, others, not numbers)
