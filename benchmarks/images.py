@@ -113,7 +113,10 @@ def compare(folder: Path, size: int, turns: int) -> list[tuple[str, str, float, 
             before, started = busy(processes), time.perf_counter()
             call()
             found[key].append((time.perf_counter() - started, busy(processes) - before))
-    return [(*key, *(statistics.median(values) for values in zip(*each))) for key, each in found.items()]
+    return [
+        (*key, *(statistics.median(values) for values in zip(*each, strict=True)))
+        for key, each in found.items()
+    ]
 
 
 def main() -> None:

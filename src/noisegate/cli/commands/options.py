@@ -12,8 +12,8 @@ Data = Annotated[
     str,
     typer.Argument(
         metavar="DATA",
-        help="A .csv, .tsv, .parquet or .npz file, a folder of images with one sub-folder a class, a folder that holds "
-        "images/ and masks/, or a name (noisegate data list).",
+        help="A .csv, .tsv, .parquet or .npz file, a folder of images with one sub-folder a class, a folder "
+        "that holds images/ and masks/, or a name (noisegate data list).",
     ),
 ]
 Label = Annotated[str | None, typer.Option(metavar="COL", help="The column of labels, for a table.")]
