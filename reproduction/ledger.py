@@ -124,7 +124,8 @@ def _groups(store: Store) -> dict[str, list[str]]:
     """The keys of all runs by archive: the first study that has the run, and its row there."""
     places: dict[str, str] = {}
     by_method: dict[tuple[str, str], str] = {}
-    for study in papers.studies().values():
+    # Studies of a paper first: a run with a changed setting is named after the table it was changed from.
+    for study in sorted(papers.studies().values(), key=lambda study: study.name == "audit-quality"):
         results = Results(study, store)
         for cell in study:
             name = f"{study.name}-{slug(cell.row)}"

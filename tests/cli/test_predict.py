@@ -151,7 +151,7 @@ def test_tables_that_do_not_fit(fails, fitted_table, tmp_path):
     frame["width"] = "wide"
     frame.to_csv(tmp_path / "new.csv", index=False)
     assert "row 2 has 'wide'" in fails("predict", fitted_table, tmp_path / "new.csv")
-    assert "expected one of" in fails("predict", fitted_table, tmp_path)
+    assert "found a folder" in fails("predict", fitted_table, tmp_path)
     assert "there is no file" in fails("predict", fitted_table, tmp_path / "none.csv")
 
 
