@@ -13,24 +13,35 @@ from torch import Tensor
 from noisegate.errors import InputError
 
 T = TypeVar("T")
+#: The environment variable that says how many queues CUDA has for the work of different streams.
+CONNECTIONS = "CUDA_DEVICE_MAX_CONNECTIONS"
 
 
 def resolve_device(device: str | torch.device) -> torch.device:
     """The device by name; "auto" is the GPU where there is one."""
-    if not torch.cuda.is_initialized():
-        # Read once, when a GPU is first used: streams of runs side by side that share a queue wait
-        # for each other.
-        os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")
     if device == "auto":
-        device = "cuda" if torch.cuda.is_available() else "cpu"
+        device = "cuda" if _has_gpu() else "cpu"
     try:
         found = torch.device(device)
     except RuntimeError:
         raise InputError(f"unknown device {device!r}; expected auto, cpu, cuda or cuda:N") from None
-    if found.type == "cuda" and not torch.cuda.is_available():
+    if found.type == "cuda" and not _has_gpu():
         raise InputError("device 'cuda' was asked for, but torch sees no GPU; use device='cpu'")
     if found.type == "cuda" and found.index is None:
         return torch.device("cuda", torch.cuda.current_device())
+    return found
+
+
+def _has_gpu() -> bool:
+    """Whether torch sees a GPU; if so, ask CUDA for enough queues before it starts."""
+    known = CONNECTIONS in os.environ or torch.cuda.is_initialized()
+    if not known:
+        # Read once, when a GPU is first used: streams of runs side by side that share a queue wait
+        # for each other.
+        os.environ[CONNECTIONS] = "32"
+    found = torch.cuda.is_available()
+    if not (found or known):
+        del os.environ[CONNECTIONS]
     return found
 
 

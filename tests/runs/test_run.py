@@ -143,7 +143,13 @@ def test_a_gpu_gets_a_queue_for_every_run_unless_the_user_knows_better(monkeypat
     monkeypatch.setenv("CUDA_DEVICE_MAX_CONNECTIONS", given)
     if not given:
         monkeypatch.delenv("CUDA_DEVICE_MAX_CONNECTIONS")
-    resolve_device("cpu")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    before = dict(os.environ)
+    for device in ("cpu", "auto"):
+        assert resolve_device(device).type == "cpu"
+    assert dict(os.environ) == before  # where there is none, nothing is left behind
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    assert resolve_device("cuda:0").type == "cuda"
     assert os.environ["CUDA_DEVICE_MAX_CONNECTIONS"] == wanted
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from noisegate._turns import TURN
 from noisegate._io.foreign import check_room, memory_limit, regular_size
 from noisegate.data.tables.frames import Frame, as_frame, checked, is_text
 from noisegate.data.tables.parquet import native_file, parquet_schema, read_parquet
@@ -204,7 +205,8 @@ def _settled(table: pa.Table, names: Iterable[str]) -> pa.Table:
 def _read_leniently(path: Path, texts: frozenset[str]) -> pa.Table:
     import pandas as pd
 
-    with warnings.catch_warnings():
+    # The list of warning filters is the process's: two threads would undo each other's changes.
+    with TURN, warnings.catch_warnings():
         # More values in a row than names in the header: which belong together is not known.
         warnings.simplefilter("error", pd.errors.ParserWarning)
         frame = pd.read_csv(
