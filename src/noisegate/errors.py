@@ -50,6 +50,10 @@ class BusyError(NoisegateError, RuntimeError):
     """Another process is writing to the same folder."""
 
 
+class ProcessDiedError(NoisegateError, RuntimeError):
+    """A process of a run on several devices was killed or ended before its work was done."""
+
+
 class DivergedError(NoisegateError, RuntimeError):
     """Training produced a loss or a weight that is not a finite number.
 

@@ -14,10 +14,19 @@ import numpy as np
 import psutil
 import pytest
 import torch
+import torch.distributed as dist
 from torch import nn
 
 import noisegate as ng
-from noisegate.errors import DivergedError, InputError, MissingDataError, NoisegateError, UnknownNameError
+from noisegate.cli.app import message_of
+from noisegate.errors import (
+    DivergedError,
+    InputError,
+    MissingDataError,
+    NoisegateError,
+    ProcessDiedError,
+    UnknownNameError,
+)
 from noisegate.methods.base import Method
 from noisegate.objectives import weighted_mean
 from noisegate.objectives.base import added_up
@@ -53,6 +62,13 @@ def outcome(call):
 
 def killed():
     os.kill(os.getpid(), signal.SIGKILL)
+
+
+def killed_while_others_wait():
+    distributed.from_first(None)  # both are connected
+    if distributed.world().first:
+        dist.barrier()
+    killed()
 
 
 def listening(call):
@@ -331,9 +347,27 @@ def test_torchrun_writes_the_model_that_launched_processes_write(tmp_path):
 
 def test_a_killed_process_is_called_killed(file):
     with pytest.raises(
-        RuntimeError, match="process [01] of 2 was killed by signal 9; perhaps memory ran out"
-    ):
+        ProcessDiedError, match="process [01] of 2 was killed by signal 9; perhaps memory ran out"
+    ) as raised:
         distributed.launch(file.killed, 2, device="cpu")
+    assert "goes on where it stopped" in message_of(raised.value)
+    assert "unexpected" not in message_of(raised.value)
+
+
+def test_a_killed_process_is_named_though_another_one_complains_first(file, monkeypatch):
+    """Its peer raises that the connection is closed; both are over when the parent looks."""
+    start = starting.multiprocessing.start_processes
+
+    def both_are_over(*args, **kwargs):
+        context = start(*args, **kwargs)
+        for process in context.processes:
+            process.join()
+        assert [process.exitcode for process in context.processes] == [1, -signal.SIGKILL]
+        return context
+
+    monkeypatch.setattr(starting.multiprocessing, "start_processes", both_are_over)
+    with pytest.raises(ProcessDiedError, match="process 1 of 2 was killed by signal 9"):
+        distributed.launch(file.killed_while_others_wait, 2, device="cpu")
 
 
 def test_processes_listen_on_the_loopback_interface_alone(file, calls):

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from noisegate._turns import TURN
 from noisegate._io.foreign import check_room, memory_limit, regular_size
+from noisegate._turns import TURN
 from noisegate.data.tables.frames import Frame, as_frame, checked, is_text
 from noisegate.data.tables.parquet import native_file, parquet_schema, read_parquet
 from noisegate.errors import DamagedFileError, InputError, NoisegateError, shown

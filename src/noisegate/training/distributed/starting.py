@@ -10,8 +10,9 @@ import signal
 import sys
 import tempfile
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from multiprocessing import parent_process
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -20,7 +21,7 @@ import torch.distributed as dist
 from torch import multiprocessing
 
 from noisegate._io.processes import how_it_ended, no_interrupt
-from noisegate.errors import InputError
+from noisegate.errors import InputError, ProcessDiedError
 from noisegate.training.distributed.processes import World, packed_error, unpacked_error, world
 
 T = TypeVar("T")
@@ -133,6 +134,8 @@ def launch(function: Callable[..., T], n: int, *args: Any, device: str | torch.d
     ------
     Exception
         The first error in any process; the other processes are ended. Ctrl-C ends all of them.
+    ProcessDiedError
+        If a process was killed, or ended without an error.
     """
     check_devices(n, device)
     with tempfile.TemporaryDirectory(prefix="noisegate-") as folder:
@@ -149,18 +152,36 @@ def launch(function: Callable[..., T], n: int, *args: Any, device: str | torch.d
             while not context.join():
                 pass
         except multiprocessing.ProcessExitedException as error:
-            process = context.processes[error.error_index]
-            how = how_it_ended(process)
-            raise RuntimeError(f"process {error.error_index} of {n} {how}") from None
+            raise _died(error.error_index, context.processes) from None
         except multiprocessing.ProcessRaisedException:
             errors = [unpacked_error(path.read_bytes()) for path in sorted(Path(folder).glob("*.error"))]
             # Prefer the original error to errors that merely say that a peer has gone.
-            raise min(errors, key=lambda error: type(error).__module__ in PLAIN) from None
+            first = min(errors, key=_says_that_a_peer_has_gone)
+            if _says_that_a_peer_has_gone(first):
+                # torch ends the others with SIGTERM: any other signal came from outside.
+                codes = [process.exitcode or 0 for process in context.processes]
+                killed = [rank for rank, code in enumerate(codes) if code < 0 and code != -signal.SIGTERM]
+                if killed:
+                    raise _died(killed[0], context.processes) from None
+            raise first from None
         finally:
             for process in context.processes:
                 process.kill()
                 process.join()
         return [pickle.loads((Path(folder) / f"{rank}.answer").read_bytes()) for rank in range(n)]
+
+
+def _says_that_a_peer_has_gone(error: Exception) -> bool:
+    """Whether an error may be one that a process raises because another one has ended."""
+    return type(error).__module__ in PLAIN
+
+
+def _died(rank: int, processes: Sequence[BaseProcess]) -> ProcessDiedError:
+    how = how_it_ended(processes[rank], ": try a smaller batch_size or fewer devices")
+    return ProcessDiedError(
+        f"process {rank} of {len(processes)} {how}; a run with a checkpoint folder goes on where it stopped "
+        "when it is started again"
+    )
 
 
 def _process(
