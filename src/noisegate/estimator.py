@@ -55,12 +55,12 @@ class NoisyLabelClassifier(ClassifierMixin, TakesFrames):
         None is a recipe for the size of the data; a mapping changes some of its fields, and so does
         `recipe__epochs` and the like.
     device : str
-        "auto" is the GPU where there is one.
+        "auto" is the GPU if there is one.
     random_state : int, RandomState or None
     class_weight : None, "balanced" or mapping from label to weight, default=None
         Weights of the classes, as in scikit-learn: they multiply `sample_weight`. "balanced" is N / (K n_k).
     verbose : int, default=0
-        From 1 on training shows a progress bar, and `fit` prints what each column of a frame was read as.
+        If at least 1, training shows a progress bar, and `fit` prints how each column of a frame was read.
 
     Notes
     -----
@@ -71,7 +71,7 @@ class NoisyLabelClassifier(ClassifierMixin, TakesFrames):
     ----------
     classes_ : array (K,)
     fitted_ : Fitted
-        The network, its objective, the history of training, and what the method learnt beside.
+        The network, its objective, the training history, and what else the method learnt.
     n_features_in_ : int
 
     Examples
@@ -110,7 +110,7 @@ class NoisyLabelClassifier(ClassifierMixin, TakesFrames):
         self.verbose = verbose
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Parameters by name; with `deep` also those of the method (`method__...`) and of the recipe."""
+        """Return the parameters by name; with `deep` also those of the method (`method__...`) and the recipe."""
         params = super().get_params(deep=False)
         if not deep:
             return params
@@ -125,7 +125,7 @@ class NoisyLabelClassifier(ClassifierMixin, TakesFrames):
         return params
 
     def set_params(self, **params: Any) -> NoisyLabelClassifier:
-        """Change parameters; those of the method and the recipe by `method__name` and `recipe__name`."""
+        """Set parameters; `method__name` and `recipe__name` set those of the method and the recipe."""
         plain = {name: value for name, value in params.items() if "__" not in name}
         nested: dict[str, dict[str, Any]] = {"method": {}, "recipe": {}}
         for name in params.keys() - plain.keys():
@@ -148,10 +148,10 @@ class NoisyLabelClassifier(ClassifierMixin, TakesFrames):
 
     def fit(
         self,
-        X: npt.ArrayLike,
-        y: npt.ArrayLike,
+        X: Any,
+        y: Any,
         sample_weight: npt.ArrayLike | None = None,
-        X_val: npt.ArrayLike | None = None,
+        X_val: Any = None,
         y_val: npt.ArrayLike | None = None,
     ) -> NoisyLabelClassifier:
         """Train on observed labels.
@@ -221,7 +221,7 @@ class NoisyLabelClassifier(ClassifierMixin, TakesFrames):
         return self
 
     def _weights(self, y: npt.NDArray[Any], sample_weight: npt.ArrayLike | None) -> npt.ArrayLike | None:
-        """The weight of each row, times that of its class."""
+        """Multiply the weight of each row by that of its class."""
         if self.class_weight is None:
             return sample_weight
         if not (self.class_weight == "balanced" or isinstance(self.class_weight, Mapping)):
@@ -240,12 +240,12 @@ class NoisyLabelClassifier(ClassifierMixin, TakesFrames):
     def _agree(
         self, x: Inputs, y: Any, sample_weight: npt.ArrayLike | None
     ) -> tuple[Inputs, npt.NDArray[Any], npt.NDArray[np.float64]]:
-        """Rows, labels and weights that stand for what several annotators say.
+        """Replace the answers of several annotators by weighted rows with hard labels.
 
-        `consensus_` keeps who said what.
+        Sets `consensus_`.
         """
         self.consensus_ = consensus(read_answers(y, n_rows=len(x)))
-        if self.method == "auto":  # it compares rows with each other, so each must be there once
+        if self.method == "auto":  # auto compares rows with each other, so each row must occur once
             rows = np.arange(len(x))
             labels, weights = self.consensus_.labels, self.consensus_.quality
         else:
@@ -272,7 +272,7 @@ class NoisyLabelClassifier(ClassifierMixin, TakesFrames):
             )
         return self.fitted_.label_issues()
 
-    def _validation(self, X_val: npt.ArrayLike, y_val: npt.ArrayLike | None) -> Split:
+    def _validation(self, X_val: Any, y_val: npt.ArrayLike | None) -> Split:
         if y_val is None:
             raise InputError("X_val was given without y_val")
         held = self._read(X_val, reset=False)
@@ -286,17 +286,17 @@ class NoisyLabelClassifier(ClassifierMixin, TakesFrames):
             )
         return Split(held, codes)
 
-    def predict_proba(self, X: npt.ArrayLike) -> npt.NDArray[np.float64]:
+    def predict_proba(self, X: Any) -> npt.NDArray[np.float64]:
         """Probabilities of the clean class, (N, K), in the order of `classes_`."""
         check_is_fitted(self)
         return self.fitted_.predict_proba(self._read(X, reset=False))
 
-    def predict(self, X: npt.ArrayLike) -> npt.NDArray[Any]:
+    def predict(self, X: Any) -> npt.NDArray[Any]:
         """The most probable clean label of each row."""
         check_is_fitted(self)
         return self.classes_[self.predict_proba(X).argmax(1)]
 
-    def decision_function(self, X: npt.ArrayLike) -> npt.NDArray[np.float64]:
+    def decision_function(self, X: Any) -> npt.NDArray[np.float64]:
         """Log-odds of the second class, (N,), for two classes; log-probabilities, (N, K), for more."""
         logs = np.log(np.maximum(self.predict_proba(X), np.finfo(np.float64).tiny))
         return np.asarray(logs[:, 1] - logs[:, 0] if len(self.classes_) == 2 else logs)
@@ -331,7 +331,7 @@ class NoisyLabelClassifier(ClassifierMixin, TakesFrames):
     ) -> NoisyLabelClassifier:
         """Read a model folder written by `save`.
 
-        A network of your own is handed over as its factory.
+        Pass the factory of your own network as `network`.
         """
         description = read_description(path)
         stored = description.get("estimator")
@@ -368,12 +368,12 @@ class NoisyLabelClassifier(ClassifierMixin, TakesFrames):
 
 
 def _plain_seed(random_state: Any) -> int | None:
-    """A seed as it is stored; the state of a generator is not."""
+    """Return the seed to store; None for a generator, whose state is not stored."""
     return int(random_state) if isinstance(random_state, numbers.Integral) else None
 
 
 def _plain_weights(weights: Any) -> Any:
-    """Class weights as JSON: labels are no names of fields there."""
+    """Convert class weights to JSON, where field names must be strings but labels may be anything."""
     if not isinstance(weights, Mapping):
         return weights
     return [[k.item() if isinstance(k, np.generic) else k, float(v)] for k, v in weights.items()]

@@ -25,7 +25,7 @@ SIGNAL = "signal_"
 
 
 class Estimate(float):
-    """A number with its 95 % interval: `value`, or the object itself; `low`, `high`.
+    """A number, with its 95 % interval in `low` and `high`.
 
     >>> rate = Estimate(0.2, 0.1, 0.3)
     >>> rate + 1, rate
