@@ -36,7 +36,8 @@ lint: $(DEV)
 
 # Warnings are errors; needs no network once the packages are installed. The pages: docs/_build/html/index.html
 docs: $(DOCS)
-	OMP_NUM_THREADS=1 $(BIN)/python -m sphinx --builder html --jobs auto --fail-on-warning --keep-going --quiet docs docs/_build/html
+	OMP_NUM_THREADS=1 $(BIN)/python -m sphinx --builder html --jobs auto --fail-on-warning --keep-going --quiet \
+	 --doctree-dir docs/_build/doctrees docs docs/_build/html
 
 # The pins against the published advisories; pip-audit gets an environment of its own.
 audit-pins:

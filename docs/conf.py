@@ -69,7 +69,6 @@ intersphinx_mapping = {
 mathjax_path = "mathjax/startup.js"
 mathjax3_config = {
     "loader": {"load": ["core", "input/tex", "output/chtml"]},
-    "options": {"enableMenu": False},
 }
 
 # -- the gallery: the scripts of examples/gallery are run while the documentation is built
