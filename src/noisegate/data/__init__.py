@@ -1,6 +1,6 @@
-"""Datasets: `load` reads one by name, by path, or from what Python hands over.
+"""Data sets: `load` reads one by name, by path, or from objects in memory.
 
-A dataset joins by a file in `noisegate/data/named` (or anywhere) that calls `register`.
+To add a named data set, call `register` in a file in `noisegate/data/named` (or anywhere else).
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from noisegate.data import named  # registers the data sets that have names
+from noisegate.data import named  # registers the named data sets
 from noisegate.data.arrays import ArrayReader, from_arrays, load_npz
 from noisegate.data.dataset import Dataset, LazyInputs, Reader, Split, as_inputs
 from noisegate.data.embedding import embed
@@ -69,19 +69,19 @@ _READERS: dict[str, Any] = {
 def load(
     name_or_path: Any, *, root: str | os.PathLike[str] | None = None, seed: int = 0, **options: Any
 ) -> Dataset:
-    """A dataset by name, by path, or of objects in memory.
+    """Load a data set by name, by path, or from objects in memory.
 
     Parameters
     ----------
     name_or_path : str, path, Dataset, (x, y), data frame or torch Dataset
         A name in `DATASETS`; else a .csv, .tsv, .parquet or .npz file or a folder of images; else
-        arrays, a table or a torch Dataset, as they are.
+        arrays, a table or a torch Dataset in memory.
     root : path, optional
-        Where named data lie; default $NOISEGATE_DATA, or noisegate's folder in the user's cache.
+        Folder of the named data sets; default: $NOISEGATE_DATA, else noisegate's folder in the user's cache.
     seed : int
-        For data that are drawn (moons, circles, gaussians); real data do not depend on it.
+        Random seed of generated data (moons, circles, gaussians); real data do not depend on it.
     **options
-        What the loader takes: `label="target"` for a table, `size=64` for a folder of images.
+        Options of the loader: `label="target"` for a table, `size=64` for a folder of images.
 
     >>> load("digits").input_shape
     (64,)
@@ -116,7 +116,7 @@ def _load_path(path: Path, options: dict[str, Any]) -> Dataset:
     if path.name.lower().endswith(TABLE_SUFFIXES):
         return call_loader(load_table, "a table", path, **options)
     raise InputError(
-        f"{path} is of no kind that noisegate reads; expected {' '.join(TABLE_SUFFIXES)} .npz "
+        f"{path} is not a format that noisegate reads; expected {' '.join(TABLE_SUFFIXES)} .npz "
         "or a folder of images"
     )
 
@@ -139,9 +139,9 @@ def _load_object(data: Any, options: dict[str, Any]) -> Dataset:
 
 
 def reader_from_dict(content: Mapping[str, Any], arrays: Mapping[str, Any] | None = None) -> Reader:
-    """The reader that `to_dict` described: its inverse, for a model folder.
+    """Make a reader from the result of its `to_dict`, for a model folder.
 
-    `arrays` are what a reader with a method `arrays()` keeps beside: those of the texts of a table.
+    `arrays` is the result of the reader's `arrays()`, if it has that method (columns of text have arrays).
 
     >>> reader_from_dict(ImageReader(28, 1).to_dict())
     ImageReader(size=28, channels=1)

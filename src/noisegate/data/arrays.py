@@ -22,7 +22,7 @@ _Y_NAMES = ("y", "Y", "labels", "label", "target")
 
 
 def label_array(raw: Any, what: str) -> npt.NDArray[Any]:
-    """Check labels: an array of booleans, whole numbers or text, without missing or fractional ones.
+    """Return labels as an array of booleans, whole numbers or text; missing or fractional ones raise InputError.
 
     >>> label_array([2.0, 1.0], "y")
     array([2, 1])
@@ -87,9 +87,9 @@ class Classes:
 
     @classmethod
     def of(cls, labels: npt.NDArray[Any], what: str, n_rows: int | None = None) -> Classes:
-        """Learn the classes. A single class, or one class per row, raises InputError.
+        """Find the classes. A single class, or one class per row, raises InputError.
 
-        `labels` may be the distinct ones of `n_rows` rows.
+        `labels` may be only the distinct labels of `n_rows` rows.
         """
         values = np.unique(labels)
         if len(values) < 2:
@@ -106,7 +106,7 @@ class Classes:
         return tuple(map(str, self.values.tolist()))
 
     def number(self, labels: npt.NDArray[Any], what: str) -> Labels:
-        """The class of each label. Numbers equal the same numbers as text."""
+        """Convert labels to class numbers. A number and the same number as text are the same label."""
         values = self.values
         if (labels.dtype.kind == "U") != (values.dtype.kind == "U"):
             labels, values = labels.astype(str), values.astype(str)
@@ -132,20 +132,20 @@ def from_arrays(
     classes: Sequence[str] | None = None,
     name: str = "arrays",
 ) -> Dataset:
-    """A dataset of arrays in memory. `info["label_values"]` keeps the original label values.
+    """Make a data set from arrays in memory. `info["label_values"]` holds the original label values.
 
     Parameters
     ----------
     x : array (N, d), (N, H, W), (N, C, H, W) or (N, H, W, C)
-        uint8 stays uint8 (pixels); other numbers become float32, vectors of wider ones float64.
+        uint8 stays uint8 (pixels); other numbers become float32, except that vectors of wider types become float64.
     y : array (N,)
         Labels: text, whole numbers or booleans; they are numbered in sorted order.
     x_test, y_test : arrays, optional
         Test rows; their labels must be among those of `y`.
     clean : array (N,), optional
-        Clean labels, where they are known.
+        Clean labels, if they are known.
     classes : sequence of str, optional
-        Names of all classes in order, where some have no example or names are wanted for numbers;
+        Names of all classes in order, if some have no example or the numbers should have names;
         `y` then holds 0..K-1, or these names.
     """
     observed = label_array(y, "y")
@@ -200,7 +200,7 @@ def read_npz(path: str | os.PathLike[str]) -> dict[str, npt.NDArray[Any]]:
         if not zipfile.is_zipfile(path):
             raise DamagedFileError(f"{path} is not an .npz file: expected a zip archive of named arrays")
         with zipfile.ZipFile(path) as archive:
-            # What the entries claim is what reading them would take; a small file can claim a lot.
+            # Check the declared sizes before reading: a small file can declare huge arrays.
             check_room(sum(entry.file_size for entry in archive.infolist()), path, "its arrays")
         with np.load(path, allow_pickle=False) as content:
             return {name: _stored_array(content, name, path) for name in content.files}

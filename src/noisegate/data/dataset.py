@@ -1,4 +1,4 @@
-"""The dataset: inputs, observed labels and, where known, clean labels, kept apart."""
+"""The data set: inputs, observed labels and, where known, clean labels, kept apart."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ Labels = npt.NDArray[np.int64]
 class LazyInputs(Protocol):
     """Inputs that are read on demand: image files, a torch Dataset.
 
-    `shape` and `dtype` describe one example; `fetch(index)` returns an array `(len(index), *shape)` and may be
-    called from several threads at once; `take(index)` is the same inputs restricted to some rows, still unread.
+    `shape` and `dtype` describe one example. `fetch(index)` returns an array `(len(index), *shape)` and may be
+    called from several threads at once. `take(index)` returns the inputs of some rows, without reading them.
 
-    Two attributes are optional. `fingerprint()` returns a text that changes with the inputs: by it a folder with
-    checkpoints knows its data. `random`, if true, says that the same row may come out different each time: then
-    rows are read one batch after the other, with the global random states of `random`, numpy and torch set by
-    the rows of the batch, so that a seed gives one result.
+    Two attributes are optional. `fingerprint()` returns a string that changes with the inputs; a folder of
+    checkpoints is matched to its data by it. If `random` is true, a row may differ between two reads (random
+    transforms): batches are then read one after the other, with the global random states of `random`, numpy
+    and torch seeded for each batch, so that a run with the same seed gives the same result.
     """
 
     @property
@@ -49,10 +49,10 @@ Inputs = npt.NDArray[Any] | LazyInputs
 
 
 class Reader(Protocol):
-    """Converts a file or folder to inputs. What it learnt from the training data is plain data.
+    """Converts a file or folder to inputs, as the training data were converted.
 
-    `read(path)` gives the inputs and `names(path)` what to call its rows: file names, or row numbers.
-    `to_dict()` must survive JSON; `noisegate.data.reader_from_dict` is its inverse.
+    `read(path)` returns the inputs, `names(path)` the names of its rows (file names, or row numbers).
+    `to_dict()` returns JSON-compatible data; `noisegate.data.reader_from_dict` is its inverse.
     """
 
     def read(self, path: Any) -> Inputs: ...
@@ -71,9 +71,9 @@ class Split:
     x : array (N, d) or (N, C, H, W), or LazyInputs
         Images are uint8, channels first; vectors are float32.
     y : int64 array (N,), or maps (N, H, W) of any integer type
-        Observed labels: the only ones training and model selection see. Pixels of a map without a label hold -100.
+        Observed labels, the only ones that training and model selection use. -100 marks pixels without a label.
     clean : array like y, or None
-        Clean labels where they are known: evidence for evaluation, never input to training.
+        Clean labels, if they are known. They are used only to evaluate, never to train.
     """
 
     x: Inputs
@@ -103,7 +103,7 @@ class Split:
 
     @property
     def wrong(self) -> npt.NDArray[np.bool_] | None:
-        """Which observed labels differ from the clean ones; None where the clean ones are not known."""
+        """Which observed labels differ from the clean ones; None if there are no clean labels."""
         return None if self.clean is None else self.y != self.clean
 
     def take(self, index: npt.ArrayLike) -> Split:
@@ -115,7 +115,7 @@ class Split:
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """Training rows and, where there are any, validation rows (labelled like training) and test rows.
+    """Training rows, and optionally validation rows (labelled like the training rows) and test rows.
 
     Attributes
     ----------
@@ -123,13 +123,13 @@ class Dataset:
     train : Split
     test : Split or None
     validation : Split or None
-        Chosen by `hold_out`, or given by the data's own split; its observed labels are as noisy as training's.
+        Set by `hold_out` or by the data's own split; the observed labels are as noisy as those for training.
     classes : tuple of str
         One name per class, in the order of the integers in `y`.
     reader : Reader or None
-        How new files become inputs of the same kind, for data that was read from files.
+        Converts new files to inputs of the same kind; only for data read from files.
     info : mapping
-        Facts worth keeping with results: where the labels come from, the realised noise.
+        Facts to store with results: the origin of the labels, the realised noise.
     """
 
     name: str
@@ -154,7 +154,7 @@ class Dataset:
     def label_values(self) -> list[Any]:
         """The original label values, in the order of the classes. Classifiers predict these.
 
-        Without others in `info` they are the names of the classes, or numbers where those are named 0 to K-1.
+        If `info` has none, these are the names of the classes, or numbers if the names are 0 to K-1.
         """
         if "label_values" in self.info:
             return list(self.info["label_values"])
@@ -162,9 +162,9 @@ class Dataset:
         return plain if self.classes == tuple(map(str, plain)) else list(self.classes)
 
     def with_labels(self, y: npt.ArrayLike, **info: Any) -> Dataset:
-        """A copy with other observed training labels; the present ones become the clean labels.
+        """Return a copy with other observed training labels; the present ones become the clean labels.
 
-        Clean labels that are already known stay what they are.
+        Clean labels that are already known are kept.
         """
         y = np.asarray(y)
         if y.shape != self.train.y.shape:
@@ -192,7 +192,7 @@ class Dataset:
         return self.with_labels(y, noise=noise.to_dict(), noise_seed=seed)
 
     def noise_report(self) -> NoiseReport:
-        """The realised noise of the training labels: rate, transition matrix, rate of every class.
+        """Measure the noise of the training labels: rate, transition matrix, rate of every class.
 
         >>> import noisegate as ng
         >>> data = ng.data.load("digits").corrupt(ng.noise.Symmetric(0.4), seed=0)
@@ -208,7 +208,7 @@ class Dataset:
     def hold_out(self, size: float | int = 0.1, seed: int = 0) -> Dataset:
         """Move random training rows to validation: a fraction, or a number of rows.
 
-        The choice depends on the number of rows and the seed alone, not on any label.
+        The choice depends only on the number of rows and the seed, not on the labels.
         """
         if self.validation is not None:
             raise InputError("the dataset already has validation rows")
@@ -217,7 +217,7 @@ class Dataset:
 
 
 def as_labels(labels: npt.ArrayLike) -> npt.NDArray[Any]:
-    """Labels as int64; maps in the integers they come in, which are many."""
+    """Convert labels to int64; maps keep their integer type, to save memory."""
     found = np.asarray(labels)
     if found.ndim == 3 and found.dtype.kind in "iu":
         return found
@@ -232,7 +232,7 @@ def check_range(labels: npt.NDArray[Any], n_classes: int, what: str) -> None:
 
 
 def row_numbers(index: npt.ArrayLike, n: int) -> Labels:
-    """Numbers of rows from numbers or from a mask of `n` rows.
+    """Convert row numbers, or a mask of `n` rows, to row numbers.
 
     >>> row_numbers([True, False, True], 3)
     array([0, 2])
@@ -248,7 +248,7 @@ def row_numbers(index: npt.ArrayLike, n: int) -> Labels:
 
 
 def held_out_rows(n: int, size: float | int, seed: int) -> tuple[Labels, Labels]:
-    """Row numbers to hold out, a fraction or a count of `n`, and the others; both sorted."""
+    """Split the row numbers 0..n-1 into those to hold out (a fraction or a count) and the others; both sorted."""
     if isinstance(size, bool | np.bool_) or not isinstance(size, numbers.Real):
         raise InputError(f"a part to hold out is a fraction or a number of rows, got {size!r}")
     count = int(size) if isinstance(size, numbers.Integral) else round(float(size) * n)
@@ -261,8 +261,8 @@ def held_out_rows(n: int, size: float | int, seed: int) -> tuple[Labels, Labels]
 def as_inputs(x: npt.ArrayLike) -> npt.NDArray[Any]:
     """Convert vectors `(N, d)` or images `(N, C, H, W)` to the networks' types. NaN raises InputError.
 
-    uint8 stays as it is, other numbers become float32, but vectors of numbers that float32 cannot hold (float64,
-    int32, int64) float64: features far from zero would lose their digits before they are standardised.
+    uint8 stays uint8 and other numbers become float32, except that vectors of types wider than float32 (float64,
+    int32, int64) become float64: columns far from zero would lose digits before they are standardised.
     """
     array = np.asarray(x)
     if array.ndim == 3:

@@ -1,7 +1,7 @@
 """Pixels of image files: small PNGs and JPEGs by Pillow's decoders alone, others by Pillow whole.
 
-`Image.open` spends as much time in Python on a PNG of 32 x 32 as the decoder in C, and holds the
-interpreter's lock meanwhile, so that threads wait for each other.
+For a PNG of 32 x 32, `Image.open` spends as much time in Python as the decoder does in C, and holds
+the interpreter's lock meanwhile, so that threads wait for each other.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ Pixels = npt.NDArray[np.uint8]
 
 #: Larger files are left to Pillow, which reads them piece by piece.
 _LARGEST = 1 << 26
-#: From so many pixels on, what `Image.open` costs beside the decoding does not matter.
+#: With more pixels than this, the overhead of `Image.open` does not matter.
 _SMALL_PIXELS = 1 << 18
-#: Opening a pipe must not wait for a writer.
+#: So that opening a pipe does not wait for a writer.
 _FLAGS = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
-#: None where the system cannot refuse links when it opens a file.
+#: None if the system cannot refuse links when it opens a file.
 NO_LINKS: int | None = getattr(os, "O_NOFOLLOW", None)
 _PNG_START = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR"
 _PNG_HEADER = struct.Struct(">IIBBBBBI")
@@ -70,7 +70,7 @@ def content(path: str | os.PathLike[str], flags: int = 0) -> bytes | None:
 def decoded(data: bytes | None, path: str | os.PathLike[str], size: int, channels: int) -> Pixels:
     """Decode the `content` of `path`: (channels, size, size), a view of another layout.
 
-    Where `data` is None the file is opened again, to read it in pieces or to say what is wrong.
+    If `data` is None the file is opened again, to read it in pieces or to report what is wrong.
     """
     image = None if data is None else _plain_png(data) or _plain_jpeg(data, size, channels)
     if image is not None:
@@ -96,7 +96,7 @@ def planes(image: Image) -> Pixels:
     width, height = image.size
     if image.mode == "L":
         return np.frombuffer(image.tobytes(), np.uint8).reshape(1, height, width)
-    # Line by line R, then G, then B: numpy then copies lines instead of single pixels.
+    # One line of R, one of G, one of B: numpy then copies whole lines instead of single pixels.
     lines = np.frombuffer(image.tobytes("raw", "RGB;L"), np.uint8)
     return lines.reshape(height, 3, width).transpose(1, 0, 2)
 
@@ -116,10 +116,10 @@ def _plain_png(data: bytes) -> Image | None:
         while (chunk := _PNG_CHUNK.unpack_from(data, at))[1] == b"IDAT":
             parts.append(data[at + 8 : at + 8 + chunk[0]])
             at += 12 + chunk[0]
-        if chunk[1] != b"IEND":  # colours to read in another way, or notes: for Pillow
+        if chunk[1] != b"IEND":  # other colour types, or metadata: leave it to Pillow
             return None
         return _frombytes(mode, (width, height), b"".join(parts), "zip", mode)
-    except Exception:  # whatever is wrong with it, `Image.open` says
+    except Exception:  # `Image.open` reports what is wrong
         return None
 
 

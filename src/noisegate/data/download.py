@@ -22,7 +22,7 @@ _CHUNK = 1 << 20
 
 
 def md5_of(path: Path) -> str:
-    """The MD5 of a file, which publishers state. It detects damage, not forgery."""
+    """Compute the MD5 of a file, the checksum that publishers give. It detects damage, not forgery."""
     with open(path, "rb") as file:
         return hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
 
@@ -39,21 +39,21 @@ def fetch(
 ) -> Path:
     """Download a dataset into the data root and return its folder.
 
-    Files that are there with the published checksum are not fetched again; nothing half-written is
-    resumed, and a damaged download leaves nothing behind.
+    Files that already exist with the published checksum are skipped. Partial downloads are not resumed,
+    and a damaged download leaves no file behind.
 
     Parameters
     ----------
     base_url : str, optional
         A mirror to use instead of the publisher's addresses.
     optional : bool
-        Also the optional files (SVHN's extra images).
+        Fetch the optional files too (SVHN's extra images).
     replace : bool
-        Fetch anew files that are there with another checksum; otherwise they are an error.
+        Replace existing files that have another checksum; otherwise they raise an error.
     progress : function of (file name, bytes so far, bytes in all), optional
-        Called as a download proceeds; the last is 0 where the server does not say.
+        Called during a download; the total is 0 if the server does not send it.
     timeout : float
-        Seconds without an answer after which a server counts as unreachable.
+        Seconds to wait for an answer before a server counts as unreachable.
     """
     entry, folder_root = lookup(name), root_folder(root)
     if entry.source is None:
@@ -185,10 +185,7 @@ class _Job:
         )
 
     def by_hand(self) -> str:
-        """Instructions if nothing can be downloaded.
-
-        The files of the dataset, and where to put them.
-        """
+        """Describe how to place the files by hand."""
         remotes = self.entry.source.remotes if self.entry.source else (self.remote,)
         names = ", ".join(remote.name for remote in remotes if not remote.optional)
         if self.remote.members is None:
@@ -209,7 +206,7 @@ class _Job:
 
     def _receive(self, url: str, writer: _Checked, total: _Total) -> None:
         pooch, requests = _pooch()
-        # pooch leaves the connection open if writing fails or the server refuses: keep it, to close
+        # pooch leaves the connection open if writing fails or the server refuses: keep a reference, to close
         # it.
         with contextlib.ExitStack() as answers:
 

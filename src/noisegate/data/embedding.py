@@ -1,4 +1,4 @@
-"""Images or texts as vectors, by an encoder of the user's, once."""
+"""Turn images or texts into vectors with an encoder of the user's, and cache them."""
 
 from __future__ import annotations
 
@@ -30,26 +30,26 @@ def embed(
     device: str = "cpu",
     root: str | os.PathLike[str] | None = None,
 ) -> Any:
-    """Turn inputs into vectors by an encoder, once: the first thing to try for images and texts.
+    """Turn inputs into vectors with a pretrained encoder: the first thing to try for images and texts.
 
     A linear model on a pretrained network's features needs far fewer labels than a network trained from
-    the start, and method "auto" is made for such vectors. They are kept on disk under a hash of the
-    inputs and the encoder; the next call reads them.
+    scratch, and method "auto" is made for such vectors. They are cached on disk under a hash of the
+    inputs and the encoder, so the next call only reads them.
 
     Parameters
     ----------
     data : Dataset, array (N, ...), or sequence of str
     module : nn.Module, or function
-        From a batch to vectors `(B, d)`; what it gives is flattened. A batch is a float32 tensor on
-        `device`, uint8 pixels divided by 255 (put the encoder's own normalisation in front of it), or a
-        list of str. A module is run in evaluation mode without gradients.
+        Maps a batch to vectors `(B, d)`; outputs of another shape are flattened. A batch is a float32
+        tensor on `device`, with uint8 pixels divided by 255 (put the encoder's own normalisation in front
+        of it), or a list of str. A module is run in evaluation mode without gradients.
     key : str, default=None
-        What stands for a function in the hash, since code cannot be hashed: the encoder's name and
-        version. None: a function's vectors are not kept; a module needs none, its weights are hashed.
+        Name and version of the encoder if it is a function, since code cannot be hashed. None: vectors of a
+        function are not cached. A module needs no key, because its weights are hashed.
     batch_size : int, default=64
     device : str, default="cpu"
     root : path, default=None
-        Vectors are kept in its folder `embeddings`; None: $NOISEGATE_DATA or the user's cache.
+        Vectors are cached in its folder `embeddings`. None: $NOISEGATE_DATA, else the user's cache.
 
     Returns
     -------
@@ -85,7 +85,7 @@ def embed(
             for name, part in parts.items()
             if part is not None
         }
-        # Who reads rows like the original ones must embed them too: the reader does not fit any more.
+        # The reader returns original inputs, not vectors, so it cannot be kept.
         return dataclasses.replace(data, **done, reader=None)
     if not len(data):
         raise InputError("there are no rows to embed")

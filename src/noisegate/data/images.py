@@ -23,9 +23,9 @@ from noisegate.errors import DamagedFileError, InputError, MissingDataError, sho
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm")
 RESIDENT_BYTES = 1 << 30
-#: The most files whose sizes enter a fingerprint.
+#: Maximum number of files whose sizes enter a fingerprint.
 FINGERPRINTED = 100_000
-#: A thread reads at least so many images of a batch.
+#: Minimum number of images of a batch for each reading thread.
 _FEWEST = 4
 _SKIPPED = ("__MACOSX", "__pycache__")
 
@@ -36,7 +36,7 @@ class ImageFiles:
     Parameters
     ----------
     paths : sequence of str
-        Relative to `folder` where that is given.
+        Relative to `folder`, if it is given.
     size : int
         The shorter side is scaled to `size`, then the middle is cut out: (channels, size, size),
         uint8.
@@ -99,16 +99,16 @@ class ImageFiles:
         return path
 
     def fingerprint(self) -> str:
-        """A text that changes with the names and sizes of the files, and with their preprocessing.
+        """A string that changes with the names and sizes of the files, and with their preprocessing.
 
-        Of more than 100,000 files the sizes of as many are asked for, spread over all.
+        With more than 100,000 files, the sizes of 100,000 evenly spaced ones are used.
         """
         digest = hashlib.sha256(repr((self.size, self.channels)).encode())
         step = max(1, -(-len(self) // FINGERPRINTED))
         for row, name in enumerate(self.names):
             digest.update(os.fsencode(name) + b"\0")
             if row % step == 0:
-                with contextlib.suppress(OSError):  # the read says what is wrong with the file
+                with contextlib.suppress(OSError):  # reading the file later reports what is wrong with it
                     digest.update(str(os.stat(os.path.join(self.folder or "", name)).st_size).encode())
         return digest.hexdigest()
 
@@ -116,7 +116,7 @@ class ImageFiles:
         """Read the rows `index`: uint8 (len(index), channels, size, size)."""
         rows = np.asarray(index, np.int64).tolist()
         out = np.empty((len(rows), *self.shape), np.uint8)
-        # A task a thread, not an image: handing over a task costs as much as a small image.
+        # One task per thread, not per image: handing over a task costs as much as reading a small image.
         pieces = min(_thread_count(), -(-len(rows) // _FEWEST))
         if pieces < 2:
             self._read(rows, out)
@@ -129,7 +129,7 @@ class ImageFiles:
 
     def _read(self, rows: Sequence[int], out: npt.NDArray[np.uint8]) -> None:
         """Decode the images `rows` into `out`."""
-        inside: dict[str, bool] = {}  # folders whose real path was looked up; for this call only
+        inside: dict[str, bool] = {}  # cache of real paths of folders, for this call only
         for row, place in zip(rows, out, strict=True):
             path, data = os.path.join(self.folder or "", self.names[row]), None
             if self._real is None:
@@ -160,7 +160,7 @@ def _thread_count() -> int:
 
 @functools.lru_cache(maxsize=1)
 def _threads(pid: int) -> ThreadPoolExecutor:
-    # Keyed by process: after a fork the parent's threads do not exist in the child.
+    # One pool per process: after a fork the parent's threads do not exist in the child.
     return ThreadPoolExecutor(_thread_count(), thread_name_prefix="noisegate-images")
 
 
@@ -187,9 +187,9 @@ def probe(files: ImageFiles, count: int = 32) -> tuple[int, int]:
 
 
 def walk(folder: str | os.PathLike[str], *, follow_links: bool = False) -> Iterator[str]:
-    """Every image below `folder`, as a path relative to it, sorted within each folder, without hidden ones.
+    """Yield every visible image below `folder`, as a path relative to it, sorted within each folder.
 
-    A link that leads out of the folder is refused unless `follow_links`.
+    A link that leads out of the folder raises InputError unless `follow_links` is set.
     """
     top = os.fspath(folder)
     real_top = os.path.realpath(top)

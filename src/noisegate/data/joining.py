@@ -25,9 +25,9 @@ def with_test_file(
     root: str | os.PathLike[str] | None = None,
     **options: Any,
 ) -> Dataset:
-    """A copy of `data` whose test rows come from a second file or folder of the same kind.
+    """Return a copy of `data` with test rows from a second file or folder of the same kind.
 
-    The rows are read as the training data were, and their labels are numbered as in training.
+    The rows are converted as the training data were, with the same class numbers.
 
     Parameters
     ----------
@@ -39,13 +39,13 @@ def with_test_file(
     root : path, default=None
         The data root, as in `load`.
     **options
-        What the loader takes, as in `load`.
+        Options of the loader, as in `load`.
     """
     if data.reader is None:
         raise InputError(f"test rows of a file are for data read from files; {data.name} was not")
     description = data.reader.to_dict()
     if description["kind"] == "table":
-        # Encoded by what the training table taught, not by what the test table would teach.
+        # Encode with the reader of the training table; do not fit a new one to the test table.
         rows = tables.test_split(path, label, data.reader, Classes(np.asarray(data.label_values)))  # type: ignore[arg-type]
     else:
         # Images are scaled to the size that training images had.
@@ -75,7 +75,7 @@ def _renumbered(data: Dataset, path: str | os.PathLike[str], *, label: str | Non
 
 
 def with_label_file(data: Dataset, path: str | os.PathLike[str]) -> Dataset:
-    """A copy of `data` with the observed training labels of a file; the present ones become clean.
+    """Return a copy of `data` with the observed training labels of a file; the present ones become clean labels.
 
     Parameters
     ----------
@@ -95,7 +95,7 @@ def with_label_file(data: Dataset, path: str | os.PathLike[str]) -> Dataset:
 
 
 def listed(names: Sequence[str], most: int = 10) -> str:
-    """Some names, and how many more there are.
+    """List the first names, and how many more there are.
 
     >>> listed(["a", "b", "c"], most=2)
     'a, b and 1 more'

@@ -25,23 +25,23 @@ PREFETCH = 4
 class Rows:
     """Inputs, observed labels and weights of some rows, as trainer and methods use them.
 
-    There is no place for clean labels here: what trains or selects a model cannot reach them.
+    It holds no clean labels, so that code that trains or selects a model cannot use them.
 
     Parameters
     ----------
     x : array or LazyInputs
     y : int64 array (N, ...), optional
-        Observed labels; rows that are only predicted have none.
+        Observed labels; None for rows that are only predicted.
     weight : float array (N,), optional
     device : torch.device
     resident : bool, optional
-        Hold all inputs on the device; by default arrays do where they take at most half of its free
+        Hold all inputs on the device. Default: True for arrays that take at most half of its free
         memory.
 
     Attributes
     ----------
     y, weight : tensors on the device
-        Labels are int64; maps of labels keep their type, of one byte a pixel as a rule.
+        Labels are int64; maps of labels keep their type, usually one byte per pixel.
     resident : bool
     """
 
@@ -146,7 +146,7 @@ def seeded(seed: int) -> Iterator[None]:
     Put them back afterwards.
     """
     with TURN:
-        # The old interface of numpy is the one with a state of the process.
+        # numpy's legacy interface holds the global random state.
         states = random.getstate(), np.random.get_state(), torch.get_rng_state()  # noqa: NPY002
         random.seed(seed)
         np.random.seed(seed)  # noqa: NPY002
@@ -160,13 +160,13 @@ def seeded(seed: int) -> Iterator[None]:
 
 
 def fetch(x: Inputs, rows: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
-    """Some rows of inputs `(len(rows), *shape)`.
+    """Read some rows of inputs, `(len(rows), *shape)`.
 
-    Inputs that say they are random (a torch Dataset with random transforms) are read with the
-    global random states of `random`, numpy and torch set by the rows, and put back afterwards. An
-    epoch's order is drawn from the seed of the run, so a batch is the same in every run with that
-    seed, resumed or not, and what the run draws itself is not disturbed. The states belong to all
-    threads: call it from the one that trains.
+    Random inputs (a torch Dataset with random transforms) are read with the global random states of
+    `random`, numpy and torch seeded by the row numbers, and restored afterwards. Since the order of an
+    epoch follows from the run's seed, a batch is the same in every run with that seed, resumed or not,
+    and the run's own random numbers are not disturbed. All threads share these states: call this from
+    the training thread.
     """
     if isinstance(x, np.ndarray):
         return x[rows]
@@ -177,7 +177,7 @@ def fetch(x: Inputs, rows: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
 
 
 def fits(x: Inputs, device: torch.device) -> bool:
-    """Whether inputs are kept on the device: arrays are, on a GPU if they take at most half its free memory."""
+    """Whether to keep inputs on the device: arrays, on a GPU only if they take at most half its free memory."""
     if not isinstance(x, np.ndarray):
         return False
     if device.type != "cuda":

@@ -1,9 +1,9 @@
-"""Arrays of numbers in MATLAB 5 files, read so that damage is an error and nothing worse.
+"""Read arrays of numbers from MATLAB 5 files; a damaged file raises an error and does no harm.
 
 A file is a header of 128 bytes and a list of elements: a tag (type, number of bytes) and the bytes,
 padded to eight. An array of numbers is an element of elements: flags, dimensions, name, values;
-most writers compress it as a whole. Everything is checked against what the file holds before memory
-is taken for it.
+most writers compress it as a whole. All sizes are checked against the size of the file before
+memory is allocated.
 
 References
 ----------
@@ -45,11 +45,11 @@ MOST_COMPRESSION = 1032
 
 
 class UnreadableMatlabError(ValueError):
-    """Why a file is refused; `reading` puts the name of the file before it."""
+    """The reason why a file is refused; `reading` adds the file's name."""
 
 
 def read_arrays(path: str | Path, names: Collection[str]) -> dict[str, npt.NDArray[Any]]:
-    """Read numeric arrays by name; others in the file are passed over.
+    """Read numeric arrays by name; other arrays in the file are skipped.
 
     Parameters
     ----------

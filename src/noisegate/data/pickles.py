@@ -1,9 +1,9 @@
-"""Reading downloaded pickles without running them.
+"""Read downloaded pickles without executing code from them.
 
-A pickle is a program for a small stack machine. The machine here is our own: it knows the
-instructions that write dicts, lists, text, bytes, numbers and numpy arrays, calls nothing that the
-file names, and builds arrays itself from checked values. The number of instructions and the size of
-what they build are bounded, so that a small file can take neither hours nor gigabytes.
+A pickle is a program for a small stack machine. This file has a stack machine of its own, which knows
+only the instructions that build dicts, lists, text, bytes, numbers and numpy arrays. It never calls a
+function that the file names, and makes arrays itself from checked values. The number of instructions
+and the size of their results are limited, so that a small file can take neither hours nor gigabytes.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ from noisegate._io.foreign import check_room, reading, regular_size
 from noisegate.errors import shown
 
 _TORCH_MAGIC = 0x1950A86A20F9469CFC6C
-#: Instructions that a file may have. CIFAR-100's training set has the most of those we read: about
-#: 200,000.
+#: Maximum number of instructions of a file. The largest file we read, CIFAR-100's training set, has
+#: about 200,000.
 MOST_INSTRUCTIONS = 500_000
-#: Arrays are copied out of the file once, or twice where their bytes were written as text.
+#: Arrays are copied out of the file once, or twice if their bytes were written as text.
 MOST_COPIES = 4
 #: data.pkl of a torch file is stored as it is, or compressed by at most this.
 MOST_COMPRESSION = 200
 
 
 class UnreadablePickleError(ValueError):
-    """Why a pickle is refused; `reading` puts the name of the file before it."""
+    """The reason why a pickle is refused; `reading` adds the file's name."""
 
 
 class _Mark:
-    """The border of a group of values on the stack."""
+    """Marks the start of a group of values on the stack."""
 
 
 class _Name:
@@ -87,9 +87,9 @@ class _Machine:
     Parameters
     ----------
     file : BytesIO
-        Read from its present position to the end of the first pickle in it.
+        Read from its current position to the end of the first pickle.
     size : int
-        The length of the whole file in bytes, which bounds what may be built.
+        The length of the whole file in bytes, which limits the size of the result.
     """
 
     def __init__(self, file: io.BytesIO, size: int) -> None:
@@ -137,13 +137,13 @@ class _Machine:
         raise UnreadablePickleError("a group of values has no beginning")
 
     def _spend(self, value: Any) -> Any:
-        """The value, if what was built so far and it are no larger than the file explains."""
+        """Return `value`, or refuse the file if the values built so far are larger than the file can hold."""
         self.budget -= value.nbytes if isinstance(value, np.ndarray) else len(value)
         if self.budget < 0:
             raise UnreadablePickleError("it would build more than its own size")
         return value
 
-    # One method an instruction, in the order of the table below.
+    # One method per instruction, in the order of the table below.
 
     def append(self, _: Any) -> None:
         value = self._pop()
@@ -165,7 +165,7 @@ class _Machine:
         if len(pairs) % 2:
             raise UnreadablePickleError("a key has no value")
         for key, value in zip(pairs[::2], pairs[1::2], strict=True):
-            # The hash of a nested tuple can take for ever.
+            # Hashing a nested tuple can take very long.
             if not isinstance(key, str | bytes | int):
                 raise UnreadablePickleError(f"a key is a {type(key).__name__}")
             target[key] = value
@@ -220,7 +220,7 @@ class _Machine:
         else:
             raise UnreadablePickleError("the file tries to change the reader")
 
-    # What stands for the functions that a pickled array names.
+    # Replacements of the functions that a pickled array names.
 
     def _build(self, raw: Any, dtype: Any, shape: Any, order: Any) -> npt.NDArray[Any]:
         if not (
@@ -229,7 +229,7 @@ class _Machine:
             raise UnreadablePickleError("an array is not made of bytes")
         kind, text = dtype.build(), _text(order)
         if text not in ("C", "F") or not all(isinstance(n, int) and n >= 0 for n in shape):
-            # The shape is not shown: writing out a nested one can take for ever.
+            # The message leaves out the shape: formatting a nested one can take very long.
             raise UnreadablePickleError("an array has an impossible shape")
         array = np.frombuffer(raw, kind).reshape(shape, order=text)  # type: ignore[call-overload]
         return self._spend(array).astype(kind.newbyteorder("="))
@@ -295,7 +295,7 @@ _HANDLERS: dict[str, Callable[[_Machine, Any], None]] = {
     "REDUCE": _Machine.call,
     "BUILD": _Machine.set_state,
 }
-#: What a pickled array may name, and what is done in its place.
+#: The functions that a pickled array may name, and what is called instead.
 _FUNCTIONS: dict[tuple[str, str], Callable[..., Any]] = {
     ("numpy", "dtype"): _Machine.new_dtype,
     ("_codecs", "encode"): _Machine.encode,
@@ -359,7 +359,7 @@ def _read(path: Path, read: Callable[[bytes], Any]) -> dict[str, Any]:
 
 
 def _plain_value(value: Any) -> Any:
-    """The value of a dict: an array, a list or tuple of plain values, or a plain value."""
+    """Check the value of a dict: an array, a list or tuple of plain values, or a plain value."""
     if isinstance(value, _Array):
         if value.value is None:
             raise UnreadablePickleError("an array has no content")

@@ -45,7 +45,7 @@ class Remote:
 
 @dataclass(frozen=True)
 class Source:
-    """Where a dataset's files lie below the data root.
+    """The location of a data set's files below the data root.
 
     Attributes
     ----------
@@ -55,7 +55,7 @@ class Source:
         Needed files; "a|b" means that either will do.
     remotes : tuple of Remote
     advice : str
-        How to get what cannot be downloaded by noisegate.
+        How to get files that noisegate cannot download.
     """
 
     places: tuple[str, ...]
@@ -66,7 +66,7 @@ class Source:
 
 @dataclass(frozen=True)
 class Entry:
-    """A dataset with a name: `loader(root=..., seed=..., **options)`, of which it may leave out any."""
+    """A named data set. Its loader takes any of `root`, `seed` and options of its own."""
 
     name: str
     description: str
@@ -75,20 +75,20 @@ class Entry:
     options: Mapping[str, Any] = field(default_factory=dict)
 
     def load(self, *, root: str | os.PathLike[str] | None = None, seed: int = 0, **options: Any) -> Dataset:
-        """Call the loader with the options that it takes. Unknown options raise InputError."""
+        """Call the loader. Options that it does not take raise InputError."""
         return call_loader(
             self.loader, self.name, root=root_folder(root), seed=seed, **{**self.options, **options}
         )
 
 
-#: Every data set that has a name.
+#: Every named data set.
 DATASETS: Registry[Entry] = Registry("dataset")
 
 
 def register(
     name: str, description: str, *, source: Source | None = None, options: Mapping[str, Any] | None = None
 ) -> Callable[[_L], _L]:
-    """Give a loader a name, so that `load(name)`, `noisegate data list` and `data fetch` know it.
+    """Register a loader under a name, for `load(name)`, `noisegate data list` and `data fetch`.
 
     >>> import numpy as np
     >>> from noisegate.data import DATASETS, from_arrays, load, register
@@ -108,13 +108,13 @@ def register(
 
 
 def lookup(name: str) -> Entry:
-    """The entry of a name, ignoring case and underscores."""
+    """Look up a name, ignoring case and underscores."""
     same = name.lower().replace("_", "-")
     return DATASETS[name if name in DATASETS or same not in DATASETS else same]
 
 
 def call_loader(loader: Loader, what: str, /, *args: Any, **options: Any) -> Dataset:
-    """Call `loader` with those of root and seed that it takes and with all the other options."""
+    """Call `loader` with `root` and `seed` if it takes them, and with all options."""
     parameters = inspect.signature(loader).parameters
     known = [
         p.name for p in parameters.values() if p.kind is p.KEYWORD_ONLY and p.name not in ("root", "seed")
@@ -131,7 +131,7 @@ def call_loader(loader: Loader, what: str, /, *args: Any, **options: Any) -> Dat
 
 
 def root_folder(root: str | os.PathLike[str] | None = None) -> Path:
-    """The data root: the argument, or $NOISEGATE_DATA, or noisegate's folder in the user's cache."""
+    """Return the data root: the argument, else $NOISEGATE_DATA, else noisegate's folder in the user's cache."""
     if root is not None:
         return Path(root).expanduser()
     if os.environ.get("NOISEGATE_DATA"):
@@ -145,10 +145,10 @@ def _letters_and_digits(name: str) -> str:
 
 
 def candidates(source: Source, root: Path) -> Iterator[Path]:
-    """Folders that may hold the files, in the order of the search.
+    """List the folders that may hold the files, in the order of the search.
 
-    The root itself counts when it bears the name a place begins with: two datasets may share file
-    names.
+    The root itself is included only if its name is the first part of a place, since two data sets may have
+    files of the same names.
     """
     for place in source.places:
         yield root / place
@@ -169,12 +169,12 @@ def locate(source: Source, root: Path) -> Path | None:
 
 
 def find(name: str, source: Source, root: Path) -> Path:
-    """The folder that holds the files of `name`; else an error that names the folders searched."""
+    """Return the folder that holds the files of `name`; the error otherwise lists the searched folders."""
     folder = locate(source, root)
     if folder is not None:
         return folder
     places = list(dict.fromkeys(candidates(source, root)))
-    # The user probably meant the folder with most of the files: name what is missing there.
+    # The user probably meant the folder with most of the files: report what is missing there.
     closest = min(places, key=lambda place: len(missing_files(source, place)))
     lacking = ", ".join(need.replace("|", " or ") for need in missing_files(source, closest))
     fetch = f"run `noisegate data fetch {name}`, or " if source.remotes else ""

@@ -1,4 +1,4 @@
-"""Sparse matrices as inputs: rows become dense when they are needed."""
+"""Sparse matrices as inputs: rows are made dense when they are needed."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ import numpy.typing as npt
 
 from noisegate.errors import InputError
 
-#: Matrices that take less than this many bytes when they are dense are made dense at once.
+#: Matrices that take fewer bytes than this when dense are made dense at once.
 DENSE_BYTES = 2**28
 
 
 def is_sparse(x: Any) -> bool:
-    """Whether an object is a sparse matrix or array of scipy's.
+    """Whether an object is a scipy sparse matrix or array.
 
     >>> is_sparse(np.eye(2))
     False
@@ -55,7 +55,7 @@ class SparseRows:
         return SparseRows(self.matrix[index])
 
     def fingerprint(self) -> str:
-        """A text that changes with the numbers."""
+        """A string that changes with the numbers."""
         digest = hashlib.sha256(repr(self.matrix.shape).encode())
         for part in (self.matrix.indptr, self.matrix.indices, self.matrix.data):
             digest.update(np.ascontiguousarray(part).data)

@@ -25,7 +25,7 @@ class TorchInputs:
     def __init__(self, dataset: Any, rows: npt.NDArray[np.int64] | None = None) -> None:
         self._dataset = dataset
         self._rows = np.arange(len(dataset)) if rows is None else rows
-        # Datasets may not be thread-safe (open files, a shared decoder): reads hold a lock.
+        # A dataset may not be thread-safe (open files, a shared decoder), so reads hold a lock.
         self._lock = threading.Lock()
         first = as_example(dataset[int(self._rows[0])][0])
         self._shape, self._dtype = first.shape, first.dtype
@@ -101,7 +101,7 @@ def as_example(value: Any) -> npt.NDArray[Any]:
 
 
 def _plain_labels(dataset: Any) -> Any:
-    """The labels if the dataset holds them as a whole, else None: they are read one by one."""
+    """Return all labels if the dataset has them in one array or list, else None."""
     if getattr(dataset, "target_transform", None) is not None:
         return None
     if hasattr(dataset, "indices") and hasattr(dataset, "dataset"):  # torch.utils.data.Subset
@@ -159,11 +159,10 @@ def _check(dataset: Any) -> None:
 def from_torch(
     dataset: Any, *, test: Any = None, classes: Sequence[str] | None = None, name: str = "torch"
 ) -> Dataset:
-    """A dataset of a map-style torch Dataset that yields (input, label) pairs.
+    """Make a data set from a map-style torch Dataset of (input, label) pairs.
 
-    Labels are read once: from `.targets` or `.labels` where there are any, otherwise by going
-    through it. Inputs are read when they are needed; those of a TensorDataset are in memory
-    already.
+    Labels are read once: from `.targets` or `.labels` if there are any, else row by row. Inputs are
+    read when they are needed; those of a TensorDataset are in memory already.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Data sets that are known by a name: each file of this folder registers its own when it is imported."""
+"""Named data sets: each file of this folder registers its own when it is imported."""
 
 import importlib
 import pkgutil

@@ -132,7 +132,7 @@ def _human_source(torch_file: str, npz: str, base: str) -> Source:
 
 CIFAR10N = _human_source("CIFAR-10_human.pt", "cifar10n.npz", "cifar10")
 CIFAR100N = _human_source("CIFAR-100_human.pt", "cifar100n.npz", "cifar100")
-# Our names for the five sets, and the authors' names in their file.
+# Our names of the five label sets -> the authors' names in their file.
 CIFAR10N_SETS = {
     "random1": "random_label1",
     "random2": "random_label2",
@@ -151,9 +151,9 @@ def read_human_labels(path: str | Path) -> dict[str, Any]:
 
 
 def _human(base: Dataset, name: str, path: Path, key: str) -> Dataset:
-    """Replace the training labels by people's.
+    """Replace the training labels by human labels.
 
-    The file must be about the same images in the same order.
+    The file must describe the same images in the same order.
     """
     content, n, k = read_human_labels(path), len(base.train), base.n_classes
     clean = _checked_labels(content.get("clean_label"), n, k, f"{path}, 'clean_label'")

@@ -25,11 +25,11 @@ def digit_pairs(*, root: Path, seed: int = 0, n: int = 20_000, n_test: int = 10_
     Parameters
     ----------
     root : path
-        Where MNIST lies.
+        Folder of MNIST.
     seed : int
-        Decides the pairs.
+        Random seed of the pairs.
     n, n_test : int
-        How many pairs.
+        Number of pairs.
     """
     for name, count in (("n", n), ("n_test", n_test)):
         if count < 1:

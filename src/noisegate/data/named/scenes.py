@@ -51,6 +51,6 @@ def _drawn(count: int, rng: np.random.Generator) -> Split:
             picture[far <= radius] = label
             picture[(far > radius) & (far <= radius + 1)] = VOID
     bright = rng.normal(0, 25, (count, 1, 1, 1)) + rng.normal(0, 18, (count, height, width, 3))
-    # Pixels without a label look like what is in the middle of the palette.
+    # Unlabelled pixels get a colour from the middle of the palette.
     x = np.where(y[..., None] == VOID, COLOURS.mean(0), COLOURS[np.maximum(y, 0)]) + bright
     return Split(np.clip(x, 0, 255).astype(np.uint8).transpose(0, 3, 1, 2).copy(), y)

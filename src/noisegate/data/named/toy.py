@@ -1,4 +1,4 @@
-"""Two-dimensional toys that are drawn, not read: moons, circles, Gaussians."""
+"""Generated data in two dimensions: moons, circles, Gaussians."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ Draw = Callable[[npt.NDArray[np.int64], np.random.Generator], Points]
 
 
 def _toy(name: str, draw: Draw, *, n: int, n_test: int, seed: int, **info: Any) -> Dataset:
-    """Training and test rows from two streams of one seed.
+    """Draw training and test rows from two random streams of one seed.
 
-    Classes alternate in number, then are shuffled.
+    Classes have equal numbers of rows (up to one) in random order.
     """
     splits: list[Split] = []
     for stream, count in enumerate((n, n_test)):
