@@ -1,4 +1,4 @@
-"""The device: by name, and the work it was given."""
+"""Devices by name, and work that is queued on a GPU."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CONNECTIONS = "CUDA_DEVICE_MAX_CONNECTIONS"
 
 
 def resolve_device(device: str | torch.device) -> torch.device:
-    """The device by name; "auto" is the GPU where there is one."""
+    """Return the device by name; "auto" is the GPU if there is one."""
     if device == "auto":
         device = "cuda" if _has_gpu() else "cpu"
     try:
@@ -36,8 +36,8 @@ def _has_gpu() -> bool:
     """Whether torch sees a GPU; if so, ask CUDA for enough queues before it starts."""
     known = CONNECTIONS in os.environ or torch.cuda.is_initialized()
     if not known:
-        # Read once, when a GPU is first used: streams of runs side by side that share a queue wait
-        # for each other.
+        # CUDA reads this once, when a GPU is first used. With fewer connections, streams of runs
+        # side by side would share a queue and wait for each other.
         os.environ[CONNECTIONS] = "32"
     found = torch.cuda.is_available()
     if not (found or known):
@@ -46,7 +46,7 @@ def _has_gpu() -> bool:
 
 
 class Pending:
-    """Work that a GPU was given; nothing here makes the host wait unless it asks to."""
+    """Work queued on a GPU; only `wait` blocks the host."""
 
     def __init__(self, device: torch.device) -> None:
         self._event: torch.cuda.Event | None = None
@@ -56,17 +56,17 @@ class Pending:
 
     @property
     def ready(self) -> bool:
-        """Whether it is done."""
+        """Whether the work is done."""
         return self._event is None or self._event.query()
 
     def wait(self) -> None:
-        """Return when it is done."""
+        """Block until the work is done."""
         if self._event is not None:
             self._event.synchronize()
 
 
 class Reading(Pending):
-    """Numbers on their way from the device: one transfer for all of them.
+    """Named numbers that are being copied from the device, in one transfer.
 
     Parameters
     ----------
@@ -85,17 +85,17 @@ class Reading(Pending):
 
     @classmethod
     def of(cls, numbers: Mapping[str, Tensor], device: torch.device) -> Reading:
-        """Of 0-d tensors by name."""
+        """Start copying 0-d tensors, given by name."""
         return cls(tuple(numbers), packed(numbers, device))
 
     def read(self) -> dict[str, float]:
-        """The numbers; waits for them."""
+        """Wait for the numbers and return them."""
         self.wait()
         return dict(zip(self.names, self._host.tolist(), strict=True))
 
 
 def packed(numbers: Mapping[str, Tensor], device: torch.device) -> Tensor:
-    """0-d tensors of any type as one float64 vector."""
+    """Stack 0-d tensors of any type into one float64 vector."""
     if not numbers:
         return torch.zeros(0, dtype=torch.float64, device=device)
     return torch.stack([number.double() for number in numbers.values()])
@@ -104,16 +104,15 @@ def packed(numbers: Mapping[str, Tensor], device: torch.device) -> Tensor:
 def drain(
     chunks: Iterator[T | Pending | None], spend: Callable[[float], None] = lambda seconds: None
 ) -> Iterator[T]:
-    """Go through work that is given in chunks, waiting wherever there is something to wait for.
+    """Run work that comes in chunks to its end, waiting for the GPU where a chunk asks for it.
 
     Parameters
     ----------
     chunks : iterator
-        Each item says what came of a chunk: None, if there is more to do; what the work waits for;
-        or a result.
+        Each item is the outcome of a chunk: None if more work follows, a `Pending` to wait for, or a
+        result.
     spend : function (seconds) -> None
-        Called with the time that every step took; the time of whoever takes the results is not in
-        it.
+        Called with the time of each step, without the time that the consumer of the results takes.
 
     Yields
     ------

@@ -1,4 +1,4 @@
-"""Functions of tensors that are compiled into few kernels where a run's networks are compiled."""
+"""Functions of tensors that are compiled into few kernels if the run compiles its networks."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def fused(function: Callable[P, T]) -> Callable[P, T]:
 
     @functools.wraps(function)
     def either(*args: P.args, **kwargs: P.kwargs) -> T:
-        # Who compiles all of it already needs no compiling here, and cannot look into a context.
+        # Inside torch.compile there is nothing left to compile, and context variables cannot be read.
         if torch.compiler.is_compiling() or not _fusing.get():
             return function(*args, **kwargs)
         if not compiled:

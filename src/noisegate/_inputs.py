@@ -17,15 +17,15 @@ from noisegate.data.tables import Frame, TableReader, as_frame, is_frame
 from noisegate.errors import InputError
 from noisegate.quality import Consensus
 
-#: Columns that are left out for these reasons hold nothing; for others the user is told.
+#: Columns left out for these reasons are empty; those left out for other reasons are reported.
 _EMPTY = ("constant", "all values are missing")
 
-#: Classes of the soft consensus that are less probable than this are left out.
+#: Classes of the soft consensus with a smaller probability than this are dropped.
 LEAST_PROBABLE = 0.05
 
 
 class TakesFrames(BaseEstimator):
-    """An estimator whose X may be a frame: it is read as the training frame taught.
+    """An estimator whose X may be a frame, which is converted as the training frame was.
 
     Attributes
     ----------
@@ -45,7 +45,7 @@ class TakesFrames(BaseEstimator):
         return tags
 
     def _read(self, X: Any, *, reset: bool) -> Inputs:
-        """The inputs of X, checked; with `reset` they teach what later ones are checked against."""
+        """Check X and return its inputs; with `reset`, learn the columns that later frames must have."""
         if is_frame(X):
             return self._read_frame(X, reset=reset)
         reader = None if reset else getattr(self, "reader_", None)
@@ -89,7 +89,7 @@ class TakesFrames(BaseEstimator):
             self.feature_names_in_ = np.array(frame.names, dtype=object)
 
     def _framed(self, X: Any, reader: TableReader) -> Frame:
-        """An array with the columns of the training frame, in their order."""
+        """Convert an array to a frame with the columns of the training frame, in the same order."""
         _check_feature_names(self, X, reset=False)  # warns that the columns have no names
         array = np.asarray(X.toarray() if is_sparse(X) else X)
         if array.ndim != 2:
@@ -105,10 +105,10 @@ class TakesFrames(BaseEstimator):
 
 
 def spread(found: Consensus) -> tuple[Labels, Labels, npt.NDArray[np.float64]]:
-    """Rows, classes and weights that stand for the soft consensus of several annotators.
+    """Turn the soft consensus of several annotators into weighted rows with hard labels.
 
-    A row comes once for every class that is not improbable, with its probability as the weight: any
-    method then minimises the expected loss.
+    A row is repeated for every class that is not improbable, weighted by the class's probability, so
+    that any method minimises the expected loss.
     """
     kept = np.where(found.probs >= LEAST_PROBABLE, found.probs, 0.0)
     kept /= kept.sum(1, keepdims=True)

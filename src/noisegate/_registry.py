@@ -1,4 +1,4 @@
-"""Things that are known by a name: one registry each for methods, objectives, noises, data, networks."""
+"""Registries of things with a name: methods, objectives, noises, data sets, networks."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ T = TypeVar("T")
 
 
 class Registry(dict[str, T]):
-    """A dict from names to what they stand for, in the order in which they joined.
+    """A dict from names to registered things, in the order of registration.
 
-    An unknown name is refused with the near ones.
+    An unknown name raises `UnknownNameError`, which suggests similar names.
 
     Parameters
     ----------
@@ -36,8 +36,8 @@ class Registry(dict[str, T]):
     def add(self, name: str, thing: T, module: str) -> T:
         """Register `thing`.
 
-        A later registration replaces an earlier one, as running a notebook cell again does. But a
-        name of noisegate stays noisegate's: stored models and results are found by it.
+        A later registration replaces an earlier one, so that a notebook cell can be run again. Names of
+        noisegate itself cannot be replaced, since stored models and results refer to them.
 
         Parameters
         ----------
@@ -49,7 +49,7 @@ class Registry(dict[str, T]):
         before = self._modules.get(name, "")
         if name in self and before.startswith("noisegate.") and not module.startswith("noisegate."):
             raise InputError(
-                f"{name!r} is the name of noisegate's own {self.kind}, and stored models and results are found "
+                f"{name!r} is a {self.kind} of noisegate itself, and stored models and results are found "
                 "by that name: give yours another one"
             )
         self._modules[name] = module

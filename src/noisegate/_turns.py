@@ -1,8 +1,8 @@
-"""State that a process has only once, and whose turn it is to change it.
+"""A lock for the global state of a process.
 
-Random states, precision and the number of threads belong to all threads of a process. Whoever sets
-one of them for a while holds `TURN` meanwhile and puts the old value back before letting it go, so
-that fits in parallel threads compute what each computes alone, and leave nothing behind.
+Random states, precision and the number of threads are shared by all threads of a process. Code that
+sets one of them holds `TURN` and restores the old value before it releases it, so that each of
+several fits in parallel threads computes what it computes alone, and leaves the state unchanged.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Turn:
             gate.acquire()
             self._waiting.append((me, gate))
         try:
-            gate.acquire()  # until the owner hands it over
+            gate.acquire()  # wait until the owner hands it over
         except BaseException:  # Ctrl-C
             self._withdraw(me, gate)
             raise
@@ -63,7 +63,7 @@ class Turn:
             if (me, gate) in self._waiting:
                 self._waiting.remove((me, gate))
                 return
-        self.__exit__(None, None, None)  # it was handed over just now
+        self.__exit__(None, None, None)  # it was handed over in the meantime
 
     def __exit__(
         self,
@@ -77,13 +77,13 @@ class Turn:
                 return
             self._owner = None
             if self._waiting:
-                # Straight to the next thread: nobody can come between.
+                # Hand it to the next thread directly, so that no other thread can take it in between.
                 self._owner, gate = self._waiting.popleft()
                 self._depth = 1
                 gate.release()
 
 
-#: Held by whoever has changed random states, precision or the number of threads of this process.
+#: Held while random states, precision or the number of threads of this process are changed.
 TURN = Turn()
 
 if hasattr(os, "register_at_fork"):

@@ -1,4 +1,4 @@
-"""What can go wrong that a user can mend: one line that says what was expected, what came and what to do."""
+"""Errors that a user can fix. Messages say in one line what was expected, what was found and what to do."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ class NoisegateError(Exception):
 
 
 class InputError(NoisegateError, ValueError):
-    """Something handed to noisegate is not what it can work with."""
+    """An argument, a setting or the data are not valid."""
 
 
 class UnknownNameError(InputError):
-    """A name that is in no list; the message suggests the near ones.
+    """A name is unknown; the message suggests similar ones.
 
     >>> raise UnknownNameError("method", "lm", ["ce", "ln"])
     Traceback (most recent call last):
@@ -33,17 +33,17 @@ class UnknownNameError(InputError):
 
 
 class MissingDataError(InputError, FileNotFoundError):
-    """A file or dataset that should be on disk is not there."""
+    """A file or data set is missing."""
 
     __str__ = Exception.__str__
 
 
 class DamagedFileError(InputError):
-    """A file is there but cannot be what it claims to be: truncated, wrong checksum, wrong format."""
+    """A file exists but is not valid: truncated, wrong checksum, wrong format."""
 
 
 class OtherRunError(InputError):
-    """A folder holds the checkpoints of another run."""
+    """The folder holds checkpoints of a different run."""
 
 
 class BusyError(NoisegateError, RuntimeError):
@@ -55,12 +55,12 @@ class ProcessDiedError(NoisegateError, RuntimeError):
 
 
 class DivergedError(NoisegateError, RuntimeError):
-    """Training produced a loss or a weight that is not a finite number.
+    """Training diverged: the loss or a weight is not finite.
 
     Attributes
     ----------
     phase, epoch, step : int
-        Where it happened, counted from 0; `step` counts updates within the phase.
+        Where training diverged, counted from 0; `step` counts updates within the phase.
     """
 
     def __init__(self, phase: int, epoch: int, step: int) -> None:
@@ -72,7 +72,7 @@ class DivergedError(NoisegateError, RuntimeError):
 
 
 def is_real(value: object) -> bool:
-    """Whether a parameter is a finite real number: no text, no bool, no NaN.
+    """Whether a value is a finite real number; strings, bools and NaN are not.
 
     >>> [is_real(value) for value in (1, 0.5, "1", None, True, float("nan"))]
     [True, True, False, False, False, False]
@@ -81,7 +81,7 @@ def is_real(value: object) -> bool:
 
 
 def first_line(error: BaseException) -> str:
-    """What went wrong, in one line.
+    """Describe an error in one line.
 
     >>> first_line(ValueError("no\\nway")), first_line(AssertionError())
     ('ValueError: no', 'AssertionError')
@@ -90,7 +90,7 @@ def first_line(error: BaseException) -> str:
 
 
 def shown(value: object, limit: int = 200) -> str:
-    """The text of an error or of anything that comes from a file, safe to print: one line, of bounded length.
+    """Make the text of an error, or text from a file, safe to print: one line of limited length.
 
     Control characters are escaped, so that a file cannot move the cursor or colour the terminal.
 
@@ -98,7 +98,7 @@ def shown(value: object, limit: int = 200) -> str:
     ----------
     value : object
     limit : int, default=200
-        Characters that are kept.
+        Number of characters to keep.
 
     >>> shown("a\\x1b[31mb\\nc")
     'a\\\\x1b[31mb\\\\nc'

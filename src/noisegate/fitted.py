@@ -1,4 +1,4 @@
-"""What training yields: something that predicts, can be saved, and says how it came about."""
+"""The result of training: a classifier that predicts, can be saved, and records how it was trained."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from noisegate.objectives import Objective
 from noisegate.reporting.card import write_card
 
 NetworkFactory = Callable[[tuple[int, ...], int], nn.Module]
-#: The extras of a method that has judged the given labels.
+#: Extras that a method sets if it has judged the given labels.
 JUDGEMENT = ("row", "given", "suggested", "quality", "is_label_issue", "is_sure")
 
 
@@ -54,20 +54,20 @@ class Fitted:
     objective : Objective
         What the outputs mean.
     **extras
-        What the method learnt beside: a transition matrix, a noise rate, per-example scores.
+        What else the method learnt: a transition matrix, a noise rate, per-example scores.
 
     Attributes
     ----------
     classes : list
         The label values, in the order of the columns of the probabilities.
     metrics : dict
-        What was measured at the end.
+        The metrics after training.
     history : list of list of dict
         One list a phase, one dict an epoch.
     record : dict
-        Method, recipe, network, seed, versions: how it was trained.
+        How the classifier was trained: method, recipe, network, seed, versions.
     reader : Reader or None
-        How a table or a file becomes inputs, as the training data taught; it is saved with the model.
+        Converts tables or files to inputs as in training; it is saved with the model.
     """
 
     def __init__(self, network: nn.Module, objective: Objective, **extras: Any) -> None:
@@ -82,7 +82,7 @@ class Fitted:
         """Probabilities of the clean class, `(N, K)`; of a model of maps `(N, K, H, W)`, at the size of the images.
 
         `x` is an array; or, for a model of tables or files, a table (pandas, Polars, Arrow) or the path of a file.
-        Vectors are predicted in float64: so the result of a row does not depend on the rows beside it.
+        Vectors are predicted in float64, so that the result of a row does not depend on the other rows.
         """
         from noisegate.evaluation.passes import predict
 
@@ -94,7 +94,7 @@ class Fitted:
             self._check_pixels(inputs)
         network = copy.deepcopy(self.network).double() if len(rows.shape) == 1 else self.network
         probs = predict(network, self.objective, rows, batch_size=batch_size).double().cpu().numpy()
-        # Rounding leaves sums of 1 + 1e-7 in float32.
+        # float32 rows can sum to 1 + 1e-7.
         return probs / probs.sum(1, keepdims=True)
 
     def _inputs(self, x: Any) -> Inputs:
@@ -110,13 +110,13 @@ class Fitted:
         expected = tuple(spec.get("input_shape", shape))
         if spec.get("maps") and len(shape) == 3 and shape[0] == expected[0]:
             return  # a network of maps takes any size
-        # Those of training, whose middle the network sees where `crop_to` cut them; or that middle.
+        # With `crop_to` the network sees the middle of the training images: accept both sizes.
         known = list(dict.fromkeys([expected, tuple(spec.get("raw_shape", expected))]))
         if shape not in known:
             raise InputError(f"expected inputs of shape {' or '.join(map(str, known))} each, got {shape}")
 
     def _check_pixels(self, images: npt.NDArray[Any]) -> None:
-        """Pixels and other numbers are scaled differently: refuse images of another kind than those of training."""
+        """Refuse images of another type than in training, since uint8 and floats are scaled differently."""
         pixels = getattr(self.network, "spec", {}).get("pixels")
         if pixels is None or images.ndim != 4 or not images.size or (images.dtype == np.uint8) == pixels:
             return
@@ -159,8 +159,8 @@ class Fitted:
     def save(self, path: str | Path, **more: Any) -> None:
         """Write a model folder: `model.json`, the weights as safetensors, and a model card, README.md.
 
-        The weights get a new name and `model.json` is replaced last, so a full disk or a kill leaves the model
-        that was there before, whole. `more` is plain data kept in `model.json`.
+        The weights are written under a new name and `model.json` is replaced last, so a full disk or a kill leaves
+        the previous model intact. `more` is plain data to store in `model.json`.
         """
         folder = Path(path)
         spec = getattr(self.network, "spec", None)
@@ -189,8 +189,8 @@ class Fitted:
     def export(self, path: str | Path) -> None:
         """Write a program that predicts without noisegate: probabilities (N, K) of raw numbers or pixels, float32.
 
-        The scaling of the inputs and the objective's probabilities are included; what a reader does to the columns
-        of a table (categories, dates, texts) is not: give the program `fitted.reader.read(table)`.
+        The scaling of the inputs and the objective's probabilities are included; the conversion of the
+        columns of a table (categories, dates, texts) is not: give the program `fitted.reader.read(table)`.
 
         Parameters
         ----------
@@ -251,7 +251,7 @@ class Fitted:
         """
         folder = Path(path)
         description = read_description(folder)
-        # What a damaged description can make the parts raise while they are built is not foreseeable.
+        # A damaged description can make the constructors raise any exception.
         with reading(folder / "model.json", "copy the model again, or train it again"):
             return cls._build(folder, description, network, torch.device(device))
 
@@ -268,18 +268,18 @@ class Fitted:
             )
         state = tree["network"]
         if network is None:
-            # A few letters of the description can ask for gigabytes: compare sizes before memory is taken.
+            # A damaged description can ask for gigabytes: compare sizes before allocating memory.
             with torch.device("meta"):
                 body = ensemble.from_spec(spec["network"], shape, n_outputs)
                 outline = Prepared(body, state["mean"], state["std"], spec)
             _check_state(outline, state, folder)
-        # The weights that it draws are replaced; the caller's random states stay what they are.
+        # Initial weights are replaced below; restore the caller's random state.
         with seeded(0):
             body = ensemble.from_spec(spec["network"], shape, n_outputs, network)
         built = Prepared(body, state["mean"], state["std"], spec)
         _load_weights(built, state, folder)
         if device.type == "cpu":
-            channels_last_(built)  # as it was trained: the last bits of what it predicts are the same
+            channels_last_(built)  # the layout of training, so that predictions are the same bit for bit
         objective = Objective.from_dict(description["objective"])
         _load_weights(objective, tree["objective"], folder)
         fitted = cls(built.to(device).eval(), objective.to(device).eval(), **tree["extras"])
@@ -293,7 +293,7 @@ class Fitted:
 
 
 def _check_state(module: nn.Module, state: dict[str, Tensor], folder: Path) -> None:
-    """Refuse weights of other names, shapes or types than the module has, and numbers that are not finite."""
+    """Refuse weights whose names, shapes or types differ from the module's, and weights that are not finite."""
     expected = module.state_dict()
     for name, wanted in expected.items():
         given = state.get(name)

@@ -1,8 +1,7 @@
-"""Models of vectors as functions of arrays: a small table is predicted before torch would be imported.
+"""Predict with models of vectors in numpy: for a small table this takes less time than importing torch.
 
-The formulas are those of `noisegate.networks` and of the objectives' `log_probs`, in float64 as there. A model that
-has something else in it, or something damaged, is none of this file's business: it takes torch, which says what is
-wrong.
+The formulas are those of `noisegate.networks` and of the objectives' `log_probs`, in float64 as there. Models with
+other parts, and damaged ones, are left to torch, which reports what is wrong.
 """
 
 from __future__ import annotations
@@ -15,16 +14,16 @@ import numpy as np
 import numpy.typing as npt
 
 Array = npt.NDArray[Any]
-#: Inputs or outputs of a layer to what comes next.
+#: A layer: from its inputs to its outputs.
 Function = Callable[[Array], Array]
 
-#: Tables of more rows are quicker with torch, although it takes a second to import.
+#: With more rows torch is faster, although importing it takes a second.
 MOST_ROWS = 4096
-#: What an unexpected description or unexpected weights raise here.
+#: Exceptions that an unexpected description or unexpected weights raise here.
 _NOT_KNOWN = (KeyError, TypeError, ValueError, AttributeError, IndexError)
 #: Lower limit of a forest's probabilities, `noisegate.networks.forest.FLOOR`.
 _FLOOR = 1e-6
-#: Objectives whose probabilities are the softmax of the outputs, and those that leave them to their base.
+#: Objectives whose probabilities are the softmax of the outputs, and those that use their base's.
 _SOFTMAX = frozenset({"CrossEntropy", "LabelSmoothing", "GCE", "Bootstrap", "NoiseAgainstNoise"})
 _WRAPPERS = frozenset({"LabelSmearing", "BackwardCorrection", "ForwardCorrection"})
 
@@ -42,7 +41,7 @@ def predictor(description: Mapping[str, Any], tree: Mapping[str, Any]) -> Functi
     Returns
     -------
     function or None
-        None: it takes torch to predict with this model.
+        None if predicting with this model needs torch.
     """
     try:
         return _predictor(description, _Arrays(tree["network"]))
@@ -51,7 +50,7 @@ def predictor(description: Mapping[str, Any], tree: Mapping[str, Any]) -> Functi
 
 
 class _Arrays:
-    """The weights by name. Each is taken once, and has the shape that the description implies."""
+    """The weights by name. Each must be used once and have the shape that the description implies."""
 
     def __init__(self, arrays: Mapping[str, Any]) -> None:
         self.left = dict(arrays)
@@ -85,7 +84,7 @@ def _predictor(description: Mapping[str, Any], arrays: _Arrays) -> Function:
 
 
 def _precision(network: Any) -> type[np.floating[Any]]:
-    """The precision of prepared inputs: single for what has no parameters, which are forests alone."""
+    """The precision of prepared inputs: float32 for networks without parameters (forests), else float64."""
     kinds = {each["kind"] for each in network["members"]} if isinstance(network, Mapping) else set()
     return np.float32 if kinds == {"forest"} else np.float64
 
@@ -121,7 +120,7 @@ def _ensemble(spec: Mapping[str, Any], arrays: _Arrays, width: int, n_outputs: i
         for member, part in zip(members, parts, strict=True):
             logits = member(x)
             logits = logits[:, None] if logits.ndim == 2 else logits
-            with np.errstate(divide="ignore"):  # a head of weight 0 does not count
+            with np.errstate(divide="ignore"):  # a member of weight 0 contributes nothing
                 terms = _log_softmax(logits * sharpnesses[part, None], 2) + np.log(weights[part])[:, None]
             mixture = np.logaddexp(mixture, np.logaddexp.reduce(terms, axis=1))
         return np.asarray(sharpness * mixture)
@@ -220,7 +219,7 @@ def _forest(spec: Mapping[str, Any], arrays: _Arrays, at: str) -> Function:
         for _ in range(depth):
             goes_left = np.take_along_axis(compared, feature[node], 1) <= threshold[node]
             node, before = np.where(goes_left, left[node], right[node]), node
-            if np.array_equal(node, before):  # every row is in its leaves
+            if np.array_equal(node, before):  # every row has reached a leaf
                 break
         return np.asarray(np.log(np.maximum(shares[leaf[node]].mean(1), _FLOOR)))
 

@@ -146,7 +146,7 @@ def test_failed_runs_are_told_and_left_alone(run, out):
     assert "diverged: training diverged" in output
     assert "2 failed; the same command with --retry tries them again" in output
     assert errors.splitlines()[-1] == (
-        "noisegate: error: no run of demo came to an end, so there is nothing to report"
+        "noisegate: error: no run of demo has finished, so there is nothing to report"
     )
     assert len(run(*diverging)[2].splitlines()) == 1
     assert "diverged" in run(*diverging, "--retry")[2]

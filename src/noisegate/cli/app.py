@@ -1,4 +1,4 @@
-"""The command line: its commands in the order of the help, and how they end."""
+"""The command line: its commands, in the order of the help, and its exit codes."""
 
 from __future__ import annotations
 
@@ -69,12 +69,12 @@ _ClickError = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command line and return its exit code: 0, 2 after an error, 130 after Ctrl-C.
 
-    3 means that a fit has come to nothing: its model is saved, and no better than always saying one class.
+    3 means that a fit failed to learn: its model is saved, but is no better than always predicting one class.
 
-    1 means that the command did its work (a model is saved, say) but could not print about it. A reader that went
-    away, as in `noisegate list methods | head -1`, is no error.
+    1 means that the command did its work (for example saved a model) but could not print its results. A closed
+    pipe, as in `noisegate list methods | head -1`, is not an error.
 
-    An error is one line on standard error that says what to do; with `--debug` the traceback stands above it.
+    An error is one line on standard error that says what to do; `--debug` prints the traceback above it.
     """
     state: dict[str, Any] = {"debug": False}
     command = typer.main.get_command(app)
@@ -106,7 +106,7 @@ def _say(line: str) -> None:
 
 
 def message_of(error: Exception) -> str:
-    """One line about an error; what noisegate did not foresee is named as such."""
+    """Describe an error in one line; an exception that noisegate did not raise on purpose is called unexpected."""
     if isinstance(error, _ClickError):
         context = getattr(error, "ctx", None)
         where = context.command_path if context is not None else "noisegate"

@@ -22,7 +22,7 @@ def run(
     force: bool = False,
     root: Path | None = None,
 ) -> None:
-    """Import decisions first, then write what was asked for."""
+    """Import decisions if asked to, then write the requested files."""
     if not any((out, moves, decisions, label_studio, take)):
         raise InputError(
             "say what to write: --out DATA, --moves, --decisions or --label-studio FILE; or --import FILE"

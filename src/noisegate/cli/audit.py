@@ -20,14 +20,14 @@ from noisegate.data.dataset import Dataset
 from noisegate.data.registry import DATASETS
 from noisegate.errors import DamagedFileError, InputError, MissingDataError
 
-#: Where finished folds and checkpoints lie until the audit is written.
+#: Folder of finished folds and checkpoints, until the audit is written.
 RUNS = "runs"
 _KINDS = {"table": "table", "images": "folder", "arrays": "npz"}
 
 
 @dataclass(frozen=True)
 class Audit:
-    """What is asked for: the options of `noisegate audit` under their own names."""
+    """The options of `noisegate audit`."""
 
     data: str
     out: Path
@@ -52,7 +52,7 @@ class Audit:
 
 
 def run(asked: Audit) -> None:
-    """Audit and save; whatever can be refused is refused before anything is trained."""
+    """Audit and save. All options are checked before anything is trained."""
     check_out(asked.out)
     fit = Fit(
         asked.data, asked.out, asked.label, test=asked.test, labels=asked.labels, options=asked.options,
@@ -151,7 +151,7 @@ def read_probabilities(path: Path, data: Dataset) -> npt.NDArray[Any]:
 
 
 def check_out(out: Path) -> None:
-    """Refuse a folder that holds an audit already, or something else."""
+    """Raise InputError if the folder is not empty."""
     if out.exists() and not out.is_dir():
         raise InputError(f"--out names a folder, but {out} is a file")
     if (out / "audit.json").exists():
@@ -165,7 +165,7 @@ def check_out(out: Path) -> None:
 
 
 def describe(asked: Audit, data: Dataset) -> tuple[dict[str, Any], list[str] | None]:
-    """Where the data lie, so that they can be shown and corrected; and the names of their rows."""
+    """Return where the data are, so that they can be shown and corrected, and the names of their rows."""
     kind = "named"
     if asked.data not in DATASETS and data.reader is not None:
         kind = _KINDS[data.reader.to_dict()["kind"]]
@@ -186,7 +186,7 @@ def describe(asked: Audit, data: Dataset) -> tuple[dict[str, Any], list[str] | N
 def file_names(folder: str, data: Dataset) -> list[str] | None:
     """Names of the images of the training rows, relative to the folder.
 
-    None where their order is not certain.
+    None if their order is not certain.
     """
     if data.reader is None:
         return None
@@ -199,7 +199,7 @@ def file_names(folder: str, data: Dataset) -> list[str] | None:
 
 
 def go_on(folder: Path) -> None:
-    """Take decided rows as known, and rank the others again."""
+    """Take the decided rows as known, and rank the others again."""
     from noisegate.auditing.audit_report import AuditReport
     from noisegate.auditing.learning import continue_audit
     from noisegate.auditing.report import write_report
@@ -211,7 +211,7 @@ def go_on(folder: Path) -> None:
 
 
 def tell(report: Any, folder: Path) -> None:
-    """The findings in words, the worst rows, and what to do next."""
+    """Print the findings in words, the worst rows, and what to do next."""
     output.say(report.summary())
     output.say()
     worst = report.issues[report.issues.is_label_issue].head(10)

@@ -31,7 +31,7 @@ _FLAGS = {
 
 
 def list_data(root: Path | None) -> None:
-    """Print every data set with a name, and where it is or how to get it."""
+    """Print every named data set, and where it is stored or how to get it."""
     found = download.status(root)
     rows = [(s.name, "yes" if s.available else "no", s.description, s.advice) for s in found]
     output.table(rows, ["name", "here", "what it is", "where"])
@@ -48,7 +48,7 @@ def fetch_data(name: str, root: Path | None, *, mirror: str | None, optional: bo
 
 @contextlib.contextmanager
 def _progress() -> Iterator[Callable[[str, int, int], None] | None]:
-    """A bar a file on standard error, if that is a terminal."""
+    """One progress bar per file on standard error, if that is a terminal."""
     if not sys.stderr.isatty():
         yield None
         return
@@ -84,7 +84,7 @@ def corrupt_data(
     """Corrupt the training labels of `data`, write them to `out`, and print what happened."""
     made = make_noise(noise, settings)
     loaded = read_data(data, label, options, root=root)
-    # The file is about the training rows alone, whatever other rows the data brings.
+    # The file describes the training rows only.
     noisy = dataclasses.replace(loaded, validation=None).corrupt(made, seed)
     observed, before = noisy.train.y, loaded.train.y
     sha256 = save_labels(out, observed, clean=before, noise=made, seed=seed, classes=loaded.classes)
@@ -93,10 +93,7 @@ def corrupt_data(
 
 
 def make_noise(name: str, settings: dict[str, Any]) -> Noise:
-    """The noise of a name with the settings given as options.
-
-    Lacking and superfluous ones are named.
-    """
+    """Make the noise called `name` from the options; missing and unused options raise InputError."""
     if name == "human":
         raise InputError(
             "human labels are read, not drawn: load the data set that brings them, e.g. cifar10n"

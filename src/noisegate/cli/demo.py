@@ -14,10 +14,7 @@ from noisegate.studies.study import slug
 
 
 def run(out: Path) -> None:
-    """Train what is not stored in `out` yet.
-
-    Print the table and what happened, and write the report.
-    """
+    """Train the runs that are not stored in `out` yet, print the table, and write the report."""
     if out.exists() and not out.is_dir():
         raise InputError(f"--out names a folder, but {out} is a file")
     choice = Choice(columns=tuple(map(slug, STORY)), seeds=1)

@@ -22,7 +22,7 @@ from noisegate.reporting import plots
 from noisegate.training.precision import one_thread
 from noisegate.training.recipe import Recipe
 
-#: Suspicious digits that are drawn.
+#: Number of suspicious digits to draw.
 SHOWN = 20
 FOLDER, PICTURE = "audit", "suspects.png"
 #: Share of wrong labels, and how the digits are learnt: seconds on one core.
@@ -57,7 +57,7 @@ def audit_digits(
 
 
 def facts(found: StoredAudit) -> dict[str, Any]:
-    """What goes into results.json."""
+    """Return the content of results.json."""
     keys = ("truth", "errors", "noise_rate", "precision")
     return {"rows": len(found)} | {key: found.info[key] for key in keys}
 
@@ -90,7 +90,7 @@ def draw(found: StoredAudit, data: Dataset) -> bytes:
 
 
 def run(out: Path, recipe: Recipe = RECIPE, network: str = "mlp", seed: int = 0) -> dict[str, Any]:
-    """Audit digits with wrong labels, unless `out` holds that audit, and print what was found."""
+    """Audit digits with wrong labels, unless `out` already holds that audit, and print the findings."""
     data = datasets.load("digits").corrupt(Symmetric(RATE, include_self=False), seed=seed)
     folder = out / FOLDER
     if (folder / "audit.json").exists():
@@ -103,8 +103,6 @@ def run(out: Path, recipe: Recipe = RECIPE, network: str = "mlp", seed: int = 0)
     output.say(f"\nAn audit of {told['rows']:,} digits, of whose labels {RATE:.0%} are wrong in expectation:")
     for sentence in sentences(told):
         output.say(sentence)
-    output.say(
-        f"The {SHOWN} most suspicious digits are drawn in {folder / PICTURE}; all that was found is in"
-    )
+    output.say(f"The {SHOWN} most suspicious digits are drawn in {folder / PICTURE}; the full report is")
     output.say(f"{folder / 'report.html'}. Decide about them with: noisegate review {folder}")
     return told

@@ -26,13 +26,13 @@ if TYPE_CHECKING:
     from noisegate.fitted import Fitted
 
 
-#: Exit code of a fit that has come to nothing; the model is saved all the same.
+#: Exit code of a fit that failed to learn; its model is saved all the same.
 FAILED = 3
 
 
 @dataclass(frozen=True)
 class Fit:
-    """What is asked for: the options of `noisegate fit` under their own names."""
+    """The options of `noisegate fit`."""
 
     data: str
     out: Path
@@ -52,7 +52,7 @@ class Fit:
 
 
 def run(asked: Fit) -> int:
-    """Train and save, in this process or in as many as there shall be devices; the exit code."""
+    """Train and save, in this process or in one process per device; return the exit code."""
     check_out(asked.out, asked.checkpoint)
     code = run_here(asked) if asked.devices == 1 else 0
     from noisegate.training import distributed
@@ -73,7 +73,7 @@ def run_process(asked: Fit) -> None:
 
 
 def run_here(asked: Fit) -> int:
-    """Train and save, the exit code; whatever can be refused is refused before. The first process saves."""
+    """Train and save; return the exit code. All options are checked first; only the first process saves."""
     check_settings(asked)
     data = load_data(asked)
     show_columns(data)
@@ -84,14 +84,14 @@ def run_here(asked: Fit) -> int:
 
     fitted = train(
         data,
-        # By its name where that says it all: progress shows it.
+        # Pass the name if there are no parameters: the progress bar shows it.
         methods.get(asked.method, **asked.params) if asked.params else asked.method,
         asked.network,
         asked.recipe,
         asked.seed,
         asked.device,
         folder=asked.checkpoint,
-        # Clean labels are looked at once, at the end: nobody should stop by them.
+        # Evaluate clean labels only once, at the end, so that nobody stops training by them.
         evaluate_every=0,
     )
     if not world().first:
@@ -106,13 +106,13 @@ def run_here(asked: Fit) -> int:
 
 
 def check_out(out: Path, checkpoint: Path | None = None) -> None:
-    """Refuse a place that holds something else than a model."""
+    """Raise InputError if `out` exists and is not a model folder."""
     if out.exists() and not out.is_dir():
         raise InputError(f"--out names a folder, but {out} is a file")
     if checkpoint is not None and checkpoint.resolve() == out.resolve():
         raise InputError("--checkpoint and --out must be two folders")
     if out.is_dir() and not (out / "model.json").is_file():
-        # What a save leaves that was killed is no stranger: the next one puts it right.
+        # Files left by an interrupted save do not count: the next save replaces them.
         own = (".lock", ".weights.safetensors", "weights-*.safetensors", ".*.part")
         names = [entry.name for entry in os.scandir(out)]
         strangers = [name for name in names if not any(fnmatch(name, pattern) for pattern in own)]
@@ -128,7 +128,7 @@ def check_out(out: Path, checkpoint: Path | None = None) -> None:
 
 
 def check_settings(asked: Fit) -> None:
-    """Refuse what is wrong with the method, network, recipe and device before any data are read."""
+    """Check method, network, recipe and device before any data are read."""
     from noisegate import methods, networks
     from noisegate._device import resolve_device
     from noisegate.training.recipe import Recipe
@@ -144,7 +144,7 @@ def check_settings(asked: Fit) -> None:
 
 
 def load_data(asked: Fit) -> Dataset:
-    """The data with the test rows and the labels that were asked for."""
+    """Load the data, with the requested test rows and label file."""
     data = read_data(asked.data, asked.label, asked.options, root=asked.root)
     if asked.test is not None:
         data = with_test_file(data, asked.test, label=asked.label, root=asked.root, **asked.options)
@@ -154,9 +154,9 @@ def load_data(asked: Fit) -> Dataset:
 
 
 def read_data(name: str, label: str | None, options: dict[str, Any], *, root: Path | None = None) -> Dataset:
-    """`noisegate.data.load` in the words of the command line.
+    """Call `noisegate.data.load`, with errors that name the options of the command line.
 
-    Data that are drawn (moons) are the same for every --seed, so that a label file fits them;
+    Generated data (moons) do not depend on --seed, so that a label file fits them;
     `--option seed=1` draws others.
     """
     from noisegate.data.tables import TABLE_SUFFIXES, read_table
@@ -181,7 +181,7 @@ _SHOWN = {
 
 
 def report(asked: Fit, data: Dataset, fitted: Fitted, replaced: bool = False) -> None:
-    """Print what was done and where it is."""
+    """Print what was trained, the metrics, and where the model is."""
     from noisegate.networks import ensemble
 
     identity = fitted.record["identity"]
@@ -213,7 +213,7 @@ def _shape(shape: tuple[int, ...]) -> str:
 
 
 def _on_unseen_rows(asked: Fit, data: Dataset, fitted: Fitted) -> list[tuple[str, str]]:
-    """What predictions for rows whose label was held out say, if the method has made any."""
+    """Facts from the method's held-out predictions, if it made any."""
     from noisegate.evaluation.held_out import held_out
 
     found = held_out(fitted.extras)
@@ -252,10 +252,10 @@ def _on_unseen_rows(asked: Fit, data: Dataset, fitted: Fitted) -> list[tuple[str
 
 
 def agreement(fitted: Fitted, data: Dataset) -> str:
-    """How many given labels of some training rows the classifier predicts: near chance it has not learnt."""
+    """Describe how many given labels of a sample of training rows the classifier repeats."""
     most = 10_000 if len(data.input_shape) == 1 else 500
     some = data.train.take(np.unique(np.linspace(0, len(data.train) - 1, most).astype(np.int64)))
-    if some.maps:  # image by image: their probabilities are many numbers
+    if some.maps:  # One image at a time, since probabilities of maps take much memory.
         some = some.take(np.arange(0, len(some), max(1, len(some) // 16)))
         said = [fitted.predict_proba(some.take([row]).x).argmax(1) for row in range(len(some))]
         same = (np.concatenate(said) == some.y)[some.y != VOID]
@@ -268,7 +268,7 @@ def agreement(fitted: Fitted, data: Dataset) -> str:
 
 
 def _rows(rows: dict[str, int]) -> str:
-    """The numbers of rows of each part: "432 training rows, 48 validation"."""
+    """Describe the number of rows of each part: "432 training rows, 48 validation"."""
     (first, n), *others = rows.items()
     return f"{n:,} {first} rows" + "".join(f", {count:,} {name}" for name, count in others)
 

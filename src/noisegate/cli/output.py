@@ -8,16 +8,16 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-# Wide enough that nothing is wrapped or cut off where no terminal sets a width.
+# Without a terminal: wide enough that nothing is wrapped or cut off.
 _UNLIMITED = 10_000
 
 
-#: Why standard output could not be written to, once that has happened.
+#: The first error of writing to standard output, if any.
 _lost: list[OSError] = []
 
 
 def prepare() -> None:
-    """Let standard output and error escape what their encoding cannot say, such as labels in an ASCII locale."""
+    """Make standard output and error escape characters that their encoding lacks (labels in an ASCII locale)."""
     _lost.clear()
     for stream in (sys.stdout, sys.stderr):
         reconfigure = getattr(stream, "reconfigure", None)
@@ -27,17 +27,17 @@ def prepare() -> None:
 
 @contextlib.contextmanager
 def writing() -> Iterator[None]:
-    """Let a command finish its work although nobody can read what it prints (a closed pipe, a full disk)."""
+    """Let a command finish its work even if its output cannot be written (a closed pipe, a full disk)."""
     try:
         yield
         sys.stdout.flush()
-    except SystemExit:  # how rich ends when the reader of a pipe went away
+    except SystemExit:  # rich raises this when a pipe is closed
         _lost.append(BrokenPipeError())
     except OSError as error:
-        if error.filename is not None:  # about a file of the command's, not about standard output
+        if error.filename is not None:  # an error of a file that the command writes, not of standard output
             raise
         _lost.append(error)
-        # Python writes what is left when it exits, and would fail again.
+        # Python flushes the rest when it exits, and would fail again.
         with contextlib.suppress(OSError, ValueError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
@@ -48,7 +48,7 @@ def lost() -> OSError | None:
 
 
 def console() -> Any:
-    """A rich console on standard output; text is never taken for markup."""
+    """A rich console on standard output; text is never read as markup."""
     from rich.console import Console
 
     width = None if sys.stdout.isatty() else _UNLIMITED
@@ -62,7 +62,7 @@ def say(text: str = "") -> None:
 
 
 def warn(text: str) -> None:
-    """Print a line on standard error, so that it is never part of a result."""
+    """Print a line on standard error, so that it never mixes with results."""
     print(f"noisegate: {text}", file=sys.stderr)
 
 

@@ -41,8 +41,8 @@ def run(
 ) -> None:
     """Predict the rows of `data` and write them to `out`, or as CSV to standard output.
 
-    The columns `ids` of a table are carried through. What training did not have is counted in one
-    line.
+    The columns `ids` of a table are copied to the output. One line counts the values that were not
+    in the training data.
     """
     description = read_description(model)
     if (description.get("reader") or {}).get("kind") == "maps":
@@ -72,7 +72,7 @@ def _run_maps(model: Path, data: str, out: Path | None, device: str) -> None:
 
 
 class StoredModel:
-    """A model folder: its reader, its classes, and its predictions, for which torch is imported where it is needed.
+    """A model folder: its reader, classes and predictions. Torch is imported only if a prediction needs it.
 
     Parameters
     ----------
@@ -93,7 +93,7 @@ class StoredModel:
             )
 
     def predict_proba(self, inputs: Inputs, device: str = "auto") -> npt.NDArray[Any]:
-        """Probabilities (N, K) of rows that were read."""
+        """Predict probabilities (N, K) for the rows that the reader returned."""
         if device in ("auto", "cpu") and _is_small(inputs):
             predict = without_torch.predictor(self.description, self.tree)
             if predict is not None:
@@ -105,12 +105,12 @@ class StoredModel:
 
 
 def _is_small(inputs: Inputs) -> TypeGuard[npt.NDArray[Any]]:
-    """Whether inputs are few vectors, which are predicted before torch would be imported."""
+    """Whether the inputs are so few vectors that predicting without torch is faster than importing it."""
     return isinstance(inputs, np.ndarray) and inputs.ndim == 2 and len(inputs) <= without_torch.MOST_ROWS
 
 
 def check_out(out: Path) -> None:
-    """Refuse a file of a kind that is not written, before the work."""
+    """Raise InputError for an unsupported output format, before any work is done."""
     if out.suffix.lower() not in SUFFIXES:
         raise InputError(f"--out must end in {' or '.join(SUFFIXES)}, got {out}")
     if out.is_dir():
@@ -121,7 +121,7 @@ def check_out(out: Path) -> None:
 def read_inputs(
     data: str, reader: Reader | None, model: Path, root: Path | None, ids: Sequence[str] = ()
 ) -> tuple[Inputs, dict[str, Any], Met]:
-    """Inputs, the columns that tell the rows apart, and what training did not have."""
+    """Return the inputs, the columns that identify the rows, and the counts of values unseen in training."""
     if ids and not isinstance(reader, TableReader):
         raise InputError("--id is for tables: other data have no columns to carry through")
     if data in datasets.DATASETS:
@@ -143,7 +143,7 @@ def read_inputs(
 
 
 def predictions(classes: Sequence[Any], probs: npt.NDArray[Any], named: Mapping[str, Any]) -> dict[str, Any]:
-    """Columns: what tells the rows apart, the most probable label, the probability of every class."""
+    """Return columns: the identifiers, the most probable label, and the probability of every class."""
     predicted: dict[str, Any] = {"label": np.asarray(classes)[probs.argmax(axis=1)]}
     predicted |= {f"p_{value}": probs[:, k] for k, value in enumerate(classes)}
     twice = sorted(named.keys() & predicted.keys())
@@ -155,7 +155,7 @@ def predictions(classes: Sequence[Any], probs: npt.NDArray[Any], named: Mapping[
 
 
 def write_csv(columns: Mapping[str, Any], file: TextIO) -> None:
-    """Write columns as CSV: probabilities have six digits, everything else is written whole."""
+    """Write columns as CSV: probabilities with six digits, everything else in full."""
     texts = [
         [f"{p:.6g}" for p in values.tolist()]
         if name.startswith("p_") and isinstance(values, np.ndarray)
@@ -183,7 +183,7 @@ def as_csv(columns: Mapping[str, Any]) -> bytes:
 
 
 def as_parquet(columns: Mapping[str, Any]) -> bytes:
-    """The content of a Parquet file; columns that are carried through keep their type."""
+    """The content of a Parquet file; copied columns keep their type."""
     from pyarrow import parquet
 
     buffer = io.BytesIO()

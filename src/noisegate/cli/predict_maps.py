@@ -71,7 +71,7 @@ def predict_map(
 
 
 def mask_png(labels: npt.NDArray[np.uint8], coding: Coding) -> bytes:
-    """A palette PNG whose indices are what the training masks hold, in their colours."""
+    """Encode a palette PNG with the values and colours of the training masks."""
     from PIL import Image
 
     numbers = coding.encode(labels)
@@ -86,7 +86,7 @@ def mask_png(labels: npt.NDArray[np.uint8], coding: Coding) -> bytes:
 
 
 def grey_png(values: npt.NDArray[np.float32]) -> bytes:
-    """Numbers in [0, 1] as a grey PNG."""
+    """Encode numbers in [0, 1] as a greyscale PNG."""
     from PIL import Image
 
     return _png(Image.fromarray(np.rint(255 * values).astype(np.uint8)))

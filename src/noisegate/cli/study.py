@@ -50,7 +50,7 @@ def run_study(
     retry: bool = False,
     dry_run: bool = False,
 ) -> None:
-    """Do the unfinished runs of a study and write its report."""
+    """Execute the unfinished runs of a study and write its report."""
     study = choice.apply(papers.get(name))
     results = Results(study, Store(out), search=choice.search)
     context = Context(out, None if root is None else str(root), device)
@@ -61,7 +61,7 @@ def run_study(
     whole = choice.remember(name, out)
     if study.cells:
         _do(results, engine, context, retry)
-        # Another process may have chosen other rows meanwhile.
+        # Another process may have added other rows meanwhile.
         whole = choice.remember(name, out)
     _write(Chosen(name, whole, choice.folder(name, out)), results.store)
 
@@ -84,7 +84,7 @@ def _do(results: Results, engine: Engine, context: Context, retry: bool) -> None
     if after.failed:
         say(f"  {len(after.failed)} failed; the same command with --retry tries them again")
     if not after.finished:
-        raise InputError(f"no run of {study.name} came to an end, so there is nothing to report")
+        raise InputError(f"no run of {study.name} has finished, so there is nothing to report")
 
 
 def _say_set_aside(store: Store) -> None:
@@ -119,10 +119,7 @@ def _say_plan(results: Results, engine: Engine, context: Context) -> None:
 def report(
     name: str | None, out: Path, *, scale: str = "paper", search: bool = False, to: Path | None = None
 ) -> None:
-    """Write the report of a study from stored results, or of all that were run.
-
-    Nothing is trained.
-    """
+    """Write the report of a study from stored results, or of every study with results. Nothing is trained."""
     failed = total = 0
     store: Store | None = None
     for chosen in stored_reports(out, name, scale=scale, search=search, to=to):
@@ -153,7 +150,7 @@ def _write(chosen: Chosen, store: Store) -> None:
 
 
 def _say_results(results: Results, choice: Choice) -> None:
-    """The table; but of a smoke run no number, since somebody would take it for a result."""
+    """Print the table; for a smoke run print no numbers, since they could be mistaken for results."""
     from noisegate.studies.report import terminal_table
 
     study = results.study
@@ -175,7 +172,7 @@ def _say_results(results: Results, choice: Choice) -> None:
 
 
 def names(text: Sequence[str] | None) -> tuple[str, ...]:
-    """Names given by a repeated option, each perhaps several with commas between.
+    """Split the values of a repeated option at commas.
 
     >>> names(["ce,ln", "gce"])
     ('ce', 'ln', 'gce')

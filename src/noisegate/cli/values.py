@@ -52,14 +52,14 @@ def check_kinds(values: Mapping[str, Any], defaults: Mapping[str, Any], flag: st
 
     Unknown names are checked elsewhere.
 
-    Where the default is a word, anything goes: noise_rate="estimate" may be a number, and who takes
-    it checks it.
+    If the default is a string, any type is accepted here: noise_rate="estimate" may also be a number,
+    which the method checks.
     """
     for name, value in values.items():
         default = defaults.get(name)
         for kind, accepted, words in _KINDS:
             if isinstance(default, kind):
-                # True is an int in Python, but nobody means 1 by it.
+                # bool is a subclass of int in Python, but True is not meant as 1.
                 if not isinstance(value, accepted) or (isinstance(value, bool) and kind is not bool):
                     raise InputError(
                         f"{flag} {name} expects {words} (default {json.dumps(default)}), got {value!r}"

@@ -41,7 +41,7 @@ def _no_better_than_the_majority(fitted: Fitted, data: Dataset) -> str | None:
     if right > majority:
         return None
     return (
-        f"it repeats {right:.1%} of the labels of {kind} rows, and always saying the most frequent one "
+        f"it predicts {right:.1%} of the labels of {kind} rows, and always predicting the most frequent label gets "
         f"{majority:.1%}; the inputs may not tell the classes apart, or the learning rate may be too high"
     )
 

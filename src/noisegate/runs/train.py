@@ -130,5 +130,5 @@ def train(
     with precision(run.precision):
         why = failure(run.fitted, run.data) if here.first else None
     if why is not None:
-        log.warning("the fit has come to nothing: %s", why)
+        log.warning("the fit failed to learn: %s", why)
     return run.fitted

@@ -1,1 +1,1 @@
-"""One thin file a command: its options, and where the work is done, which is imported when needed."""
+"""One thin file per command: its options, and a call of the code that does the work, imported when needed."""

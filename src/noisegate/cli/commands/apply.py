@@ -14,31 +14,34 @@ def apply(
     audit: Audit,
     out: Annotated[
         Path | None,
-        typer.Option(metavar="DATA", help="The corrected data, in the format of the original; a new place."),
+        typer.Option(
+            metavar="DATA", help="Where to write the corrected data, in the format of the original."
+        ),
     ] = None,
     moves: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE.csv", help="For folders of images: which file goes where, instead of a copy."
+            metavar="FILE.csv", help="For folders of images: write a list of moves instead of a copy."
         ),
     ] = None,
     decisions: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="The decisions, as .csv or .parquet.")
+        Path | None, typer.Option(metavar="FILE", help="Write the decisions, as .csv or .parquet.")
     ] = None,
     label_studio: Annotated[
-        Path | None, typer.Option(metavar="FILE.json", help="Flagged and decided rows as Label Studio tasks.")
+        Path | None,
+        typer.Option(metavar="FILE.json", help="Write the flagged and decided rows as Label Studio tasks."),
     ] = None,
     take: Annotated[
         Path | None,
         typer.Option(
-            "--import", metavar="FILE", help="First take decisions from such a file (.csv, .parquet, .json)."
+            "--import", metavar="FILE", help="First read decisions from a file (.csv, .parquet, .json)."
         ),
     ] = None,
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Imported decisions replace those about the same rows.")
     ] = False,
     force: Annotated[
-        bool, typer.Option("--force", help="Go on although the data have changed since the audit.")
+        bool, typer.Option("--force", help="Continue even if the data have changed since the audit.")
     ] = False,
     root: Root = None,
 ) -> None:

@@ -21,7 +21,7 @@ class Detector(StrEnum):
 
 
 class CleanHow(StrEnum):
-    """What an audit can do to labels to see what cleaning is worth."""
+    """How an audit cleans labels to measure what cleaning is worth."""
 
     drop = "drop"
     relabel = "relabel"
@@ -32,7 +32,7 @@ def audit(
     ctx: typer.Context,
     data: Annotated[
         str | None,
-        typer.Argument(metavar="[DATA]", help="As for `noisegate fit`; left out with --continue."),
+        typer.Argument(metavar="[DATA]", help="As for `noisegate fit`; omit it with --continue."),
     ] = None,
     label: Label = None,
     out: Annotated[Path, typer.Option(metavar="AUDIT", help="The audit folder to write.")] = Path(
@@ -48,9 +48,16 @@ def audit(
         list[str] | None,
         typer.Option(metavar="KEY=VALUE", help="A field of the recipe, e.g. epochs=20; may be repeated."),
     ] = None,
-    folds: Annotated[int, typer.Option(min=2, help="Each row is judged by networks trained on others.")] = 5,
+    folds: Annotated[
+        int,
+        typer.Option(min=2, help="Number of folds: each row is judged by models trained on the other folds."),
+    ] = 5,
     detector: Annotated[
-        Detector, typer.Option(help="in-training: one run, no folds; neighbours: the nearest rows vote.")
+        Detector,
+        typer.Option(
+            help="cross-fitted: out-of-sample probabilities; in-training: one run, no folds; "
+            "neighbours: the nearest rows vote."
+        ),
     ] = Detector.cross_fitted,
     probs: Annotated[
         Path | None,
@@ -61,20 +68,22 @@ def audit(
         ),
     ] = None,
     clean: Annotated[
-        CleanHow | None, typer.Option(help="Also train on cleaned labels and say what that changes.")
+        CleanHow | None, typer.Option(help="Also train on cleaned labels and report what that changes.")
     ] = None,
     seed: Seed = 0,
     device: Device = "auto",
     test: Annotated[
-        str | None, typer.Option(metavar="PATH", help="Clean labelled data, to judge cleaning on.")
+        str | None, typer.Option(metavar="PATH", help="Data with clean labels, to evaluate cleaning on.")
     ] = None,
     labels: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Audit these labels instead, written by `data corrupt`."),
+        typer.Option(
+            metavar="FILE", help="Audit the labels in this file instead (from `noisegate data corrupt`)."
+        ),
     ] = None,
-    engine: Annotated[EngineName, typer.Option(help="Where folds are trained.")] = EngineName.local,
-    workers: Annotated[int, typer.Option(min=1, help="Folds at a time.")] = 1,
-    address: Annotated[str | None, typer.Option(metavar="ADDRESS", help="Of a Ray cluster.")] = None,
+    engine: Annotated[EngineName, typer.Option(help="Where to train the folds.")] = EngineName.local,
+    workers: Annotated[int, typer.Option(min=1, help="Number of folds to train at a time.")] = 1,
+    address: Annotated[str | None, typer.Option(metavar="ADDRESS", help="Address of a Ray cluster.")] = None,
     going_on: Annotated[
         Path | None,
         typer.Option(

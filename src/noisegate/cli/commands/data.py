@@ -20,7 +20,7 @@ def data_command(ctx: typer.Context) -> None:
 
 @data_app.command("list")
 def data_list(root: Root = None) -> None:
-    """List the named data sets and where they are."""
+    """List the named data sets and where they are stored."""
     from noisegate.cli.data import list_data
 
     list_data(root)
@@ -35,7 +35,7 @@ def data_fetch(
     ] = None,
     optional: Annotated[bool, typer.Option("--optional", help="The optional files too.")] = False,
     replace: Annotated[
-        bool, typer.Option("--replace", help="Fetch files with a wrong checksum anew.")
+        bool, typer.Option("--replace", help="Download files with a wrong checksum again.")
     ] = False,
 ) -> None:
     """Download a data set and check it against its published checksums."""
@@ -49,7 +49,7 @@ def data_corrupt(
     data: Data,
     noise: Annotated[str, typer.Option(help="A name from `noisegate list noises`.")],
     out: Annotated[Path, typer.Option(metavar="FILE", help="The label file to write.")],
-    rate: Annotated[float | None, typer.Option(help="How many labels are drawn anew, in [0, 1].")] = None,
+    rate: Annotated[float | None, typer.Option(help="Share of labels to redraw, in [0, 1].")] = None,
     mapping: Annotated[
         str | None,
         typer.Option(help="Asymmetric noise: mnist, cifar10, cifar100, or class numbers '{\"0\": 1}'."),

@@ -9,7 +9,7 @@ import typer
 
 
 def demo(
-    out: Annotated[Path, typer.Option(metavar="DIR", help="Where results and report go.")] = Path(
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Folder for the results and the report.")] = Path(
         "noisegate-demo"
     ),
 ) -> None:

@@ -30,15 +30,19 @@ def fit(
     seed: Seed = 0,
     device: Device = "auto",
     test: Annotated[
-        str | None, typer.Option(metavar="PATH", help="Labelled data of the same kind, to measure on.")
+        str | None, typer.Option(metavar="PATH", help="Labelled data of the same kind, to evaluate on.")
     ] = None,
     labels: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Train on these labels instead, written by `data corrupt`."),
+        typer.Option(
+            metavar="FILE", help="Train on the labels in this file instead (from `noisegate data corrupt`)."
+        ),
     ] = None,
     checkpoint: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="Store checkpoints there; after a kill the same command resumes."),
+        typer.Option(
+            metavar="DIR", help="Folder for checkpoints: if the command is killed, running it again resumes."
+        ),
     ] = None,
     devices: Annotated[
         int,

@@ -28,7 +28,9 @@ Options = Annotated[
 ]
 Root = Annotated[
     Path | None,
-    typer.Option(metavar="DIR", help="Where named data sets lie; else $NOISEGATE_DATA, or the user's cache."),
+    typer.Option(
+        metavar="DIR", help="Folder of the named data sets; default: $NOISEGATE_DATA, else the user's cache."
+    ),
 ]
 Seed = Annotated[int, typer.Option(min=0, help="Random seed.")]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")]

@@ -12,9 +12,9 @@ from noisegate.cli.commands.options import Audit, Root
 def review(
     ctx: typer.Context,
     audit: Audit,
-    port: Annotated[int, typer.Option(min=0, max=65535, help="0: any that is free.")] = 0,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0: any free port.")] = 0,
     reviewer: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Who decides; default: the name of the account.")
+        str | None, typer.Option(metavar="NAME", help="Name of the reviewer; default: your account name.")
     ] = None,
     browser: Annotated[
         bool, typer.Option("--browser/--no-browser", help="Open the page in a browser.")

@@ -34,7 +34,8 @@ Size = Annotated[
 Search = Annotated[
     bool,
     typer.Option(
-        "--search", help="Search the paper's grid on the noisy validation rows, for its own choice."
+        "--search",
+        help="Search the paper's grid on the noisy validation rows, instead of using the paper's choice.",
     ),
 ]
 
@@ -60,7 +61,7 @@ def study_run(
     out: Results = RESULTS,
     scale: Size = Scale.paper,
     seeds: Annotated[
-        int | None, typer.Option(min=1, help="Repetitions; the paper's number if left out.")
+        int | None, typer.Option(min=1, help="Number of repetitions; default: the paper's.")
     ] = None,
     rows: Annotated[
         list[str] | None, typer.Option(help="Only these rows, e.g. ce,ln; may be repeated.")
@@ -78,23 +79,21 @@ def study_run(
     retry: Annotated[bool, typer.Option("--retry", help="Try diverged and crashed runs again.")] = False,
     dry_run: Annotated[
         bool,
-        typer.Option(
-            "--dry-run", help="Print how many runs there are and about how long they take, and exit."
-        ),
+        typer.Option("--dry-run", help="Print the number of runs and about how long they take, and exit."),
     ] = False,
     engine: Annotated[EngineName, typer.Option(help="local, or ray for a cluster.")] = EngineName.local,
     workers: Annotated[
-        int | None, typer.Option(min=1, help="Runs at a time; as many as fit if left out.")
+        int | None, typer.Option(min=1, help="Number of runs at a time; default: as many as fit.")
     ] = None,
     address: Annotated[
-        str | None, typer.Option(help="Of the Ray cluster; one is started here if left out.")
+        str | None, typer.Option(help="Address of the Ray cluster; default: start one here.")
     ] = None,
     shared: Annotated[
         bool,
-        typer.Option("--shared/--not-shared", help="Ray: whether all machines see the folder of results."),
+        typer.Option("--shared/--not-shared", help="Ray: all machines can see the folder of results."),
     ] = True,
-    cpus: Annotated[float | None, typer.Option(help="Ray: CPUs of a run; 1 if left out.")] = None,
-    gpus: Annotated[float | None, typer.Option(help="Ray: share of a GPU of a run, e.g. 0.25.")] = None,
+    cpus: Annotated[float | None, typer.Option(help="Ray: number of CPUs per run; default: 1.")] = None,
+    gpus: Annotated[float | None, typer.Option(help="Ray: share of a GPU per run, e.g. 0.25.")] = None,
     device: Device = "auto",
     root: Root = None,
 ) -> None:
@@ -128,13 +127,13 @@ def study_run(
 @study_app.command("report")
 def study_report(
     name: Annotated[
-        str | None, typer.Argument(metavar="[NAME]", help="All that were run into DIR if left out.")
+        str | None, typer.Argument(metavar="[NAME]", help="Default: all studies with results in DIR.")
     ] = None,
     out: Results = RESULTS,
     scale: Size = Scale.paper,
     search: Search = False,
     to: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Where it goes; DIR/reports/NAME if left out.")
+        Path | None, typer.Option(metavar="DIR", help="Folder of the report; default: DIR/reports/NAME.")
     ] = None,
 ) -> None:
     """Write the report of a study from stored results: Markdown, CSV, HTML, figures. Nothing is trained."""
