@@ -34,7 +34,7 @@ def test_held_out_rows_decide_where_there_are_some(data):
     fitted = ng.train(data, "ce", "mlp-8", {"epochs": 30}, device="cpu")
     y = data.train.y
     fitted.extras |= {"given": y, "probs": np.eye(2)[1 - y]}
-    assert "repeats 0.0% of the labels of held-out rows" in failure(fitted, data)
+    assert "predicts 0.0% of the labels of held-out rows" in failure(fitted, data)
 
 
 def test_a_loss_that_rose_is_named(data):
