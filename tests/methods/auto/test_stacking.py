@@ -1,13 +1,12 @@
-"""Which candidates make the ensemble, and when models of weighed labels join it."""
+"""Which candidates make the ensemble."""
 
 import pytest
 import torch
 from torch import nn
 
 from noisegate.methods.auto.candidates import Candidate
-from noisegate.methods.auto.cleaning import evidence_supports
 from noisegate.methods.auto.scores import mean_and_error
-from noisegate.methods.auto.stacking import Stack, about_as_good, ensemble, stack
+from noisegate.methods.auto.stacking import about_as_good, best_head, ensemble, stack
 
 
 def said(y, right, sure=0.8, k=3):
@@ -53,14 +52,11 @@ def test_candidates_weigh_the_same_however_many_heads_they_have():
     assert weights == {"a": pytest.approx(0.5), "b": pytest.approx(0.5)}
 
 
-@pytest.mark.parametrize(
-    ("better", "worse", "cleans"), [(20, 0, True), (6, 2, False), (0, 0, False), (2, 20, False)]
-)
-def test_cleaning_needs_a_gain_beyond_chance(better, worse, cleans):
-    y = torch.arange(200) % 3
-    place = torch.arange(200)
-    first = said(y, place >= 60)
-    second = said(y, (place >= 60 - better) & (place < 200 - worse))
-    # 20 of 20 changed rows are far beyond chance; 6 of 8 are z = 4 / sqrt(8) = 1.4.
-    stacks = [Stack(probs, []) for probs in (first, second)]
-    assert evidence_supports(*stacks, y, torch.ones(200)) is cleans
+def test_the_best_head_is_the_one_that_repeats_most_held_out_labels():
+    y = torch.arange(60) % 3
+    halves = Candidate("a", torch.stack([said(y, torch.arange(60) % n != 0) for n in (2, 3)]), nn.Identity())
+    most = Candidate("b", torch.stack([said(y, torch.arange(60) % n != 0) for n in (4, 9, 5)]), nn.Identity())
+    assert best_head([halves, most], y, torch.ones(60)) == (1, 1)
+    # Weights decide which rows count: here those that the first candidate's second head knows.
+    weight = (torch.arange(60) % 9 == 0).float() * (torch.arange(60) % 2 != 0)
+    assert best_head([halves, most], y, weight)[0] == 0

@@ -114,26 +114,38 @@ def fit_kernel(
 
     The landmarks' labels are not used, so a row may be a landmark and yet held out.
     """
-    viewed = view(rows.x)
-    chosen = viewed[landmarks]
-    between = squared_distances(chosen, chosen)
-    apart = between[~torch.eye(len(chosen), dtype=torch.bool, device=chosen.device)]
-    typical = float(apart.median()) if len(apart) else 1.0
-    gamma = sharpness / max(typical, 1e-12)
-    # Nystroem: inner products of these features are those of the kernel.
-    values, axes = torch.linalg.eigh(torch.exp(-gamma * between).double())
-    kept = values > values[-1] * 1e-6
-    whiten = (axes[:, kept] / values[kept].sqrt()).to(viewed.dtype)
-    features = torch.exp(-gamma * squared_distances(viewed, chosen)) @ whiten
+    features, chosen, whiten, gamma = kernel_features(rows, view, sharpness, landmarks)
     penalties = picked(thinned(KERNEL_PENALTIES, rows), strengths)
-    steps = KERNEL_STEPS if len(rows) <= MANY_ROWS else KERNEL_STEPS // 2
-    path = logistic_path(features, rows.y, rows.n_classes, rows.once, rows.weight, penalties, steps)
+    path = logistic_path(
+        features, rows.y, rows.n_classes, rows.once, rows.weight, penalties, kernel_steps(rows)
+    )
     network = LandmarkKernel(rows.x.shape[1], len(chosen), len(penalties), rows.n_classes)
     network = network.to(rows.x.device)
     network.landmarks.copy_(chosen)
     network.gamma.fill_(gamma)
     _fill(network, view, path.weight @ whiten.T, path.bias)
     return Candidate(name, path.held_out, network)
+
+
+def kernel_steps(rows: TrainingRows) -> int:
+    """Gradient steps of a kernel model."""
+    return KERNEL_STEPS if len(rows) <= MANY_ROWS else KERNEL_STEPS // 2
+
+
+def kernel_features(
+    rows: TrainingRows, view: Scaled, sharpness: float, landmarks: Tensor
+) -> tuple[Tensor, Tensor, Tensor, float]:
+    """Features `(N, r)` whose inner products are those of the kernel (Nystroem); landmarks, whitening, gamma."""
+    viewed = view(rows.x)
+    chosen = viewed[landmarks]
+    between = squared_distances(chosen, chosen)
+    apart = between[~torch.eye(len(chosen), dtype=torch.bool, device=chosen.device)]
+    typical = float(apart.median()) if len(apart) else 1.0
+    gamma = sharpness / max(typical, 1e-12)
+    values, axes = torch.linalg.eigh(torch.exp(-gamma * between).double())
+    kept = values > values[-1] * 1e-6
+    whiten = (axes[:, kept] / values[kept].sqrt()).to(viewed.dtype)
+    return torch.exp(-gamma * squared_distances(viewed, chosen)) @ whiten, chosen, whiten, gamma
 
 
 def _fill(network: Linear | LandmarkKernel, view: Scaled, weight: Tensor, bias: Tensor) -> None:

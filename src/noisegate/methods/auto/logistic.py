@@ -97,6 +97,36 @@ def logistic_path(
     return Path(weights, biases, torch.cat(held))
 
 
+def fold_probs(
+    x: Tensor, y: Tensor, n_classes: int, weights: Tensor, penalty: float, n_steps: int = 60
+) -> Tensor:
+    """What logistic regressions on differently weighted rows say about all rows.
+
+    Parameters
+    ----------
+    x : tensor (N, d)
+    y : int64 tensor (N,)
+    n_classes : int
+    weights : tensor (N, F)
+        Of the rows in each fit; not negative, and in no column all zero.
+    penalty : float
+        As in `logistic_path`, of the variance of unweighted rows.
+    n_steps : int
+
+    Returns
+    -------
+    tensor (N, F, K)
+    """
+    axes, variances, mean = principal_axes(x, torch.ones_like(weights[:, 0]))
+    rotated = (x - mean) @ axes
+    shares = weights / weights.sum(0).clamp_min(1e-12)
+    # The covariance of any weights is at most this many times that of all rows.
+    excess = float(shares.max() * len(x))
+    strength = (penalty * variances.sum().clamp_min(1e-12)).reshape(1)
+    fitted, bias = _solve(rotated, variances * excess, y, n_classes, shares, strength, n_steps)
+    return torch.softmax(_logits(rotated, fitted, bias)[:, :, 0], 2)
+
+
 def principal_axes(x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Axes `(d, j)`, variances `(j,)` and the mean of weighted rows; in float64 where it matters."""
     share = (weight / weight.sum()).double()

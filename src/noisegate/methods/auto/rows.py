@@ -51,6 +51,11 @@ class TrainingRows:
         """The folds of the first repeat, `(N, folds)`."""
         return self.trains[:, : self.folds]
 
+    def some(self, index: Tensor) -> TrainingRows:
+        """Some of the rows, by their numbers."""
+        x, y, weight, trains = (each[index] for each in (self.x, self.y, self.weight, self.trains))
+        return dataclasses.replace(self, x=x, y=y, weight=weight, trains=trains)
+
     def reweighted(self, factor: Tensor) -> TrainingRows:
         """The same rows with their weights multiplied."""
         return dataclasses.replace(self, weight=self.weight * factor)

@@ -68,6 +68,16 @@ def stack(candidates: Sequence[Candidate], y: Tensor, weight: Tensor) -> Stack:
     return Stack(torch.stack(means).mean(0), parts)
 
 
+def best_head(candidates: Sequence[Candidate], y: Tensor, weight: Tensor) -> tuple[int, int]:
+    """The candidate and its head that explain held-out labels best, each head calibrated first."""
+    means = [
+        scores_of(each.held_out, calibrate(each.held_out, y, weight), y) @ weight.to(each.held_out)
+        for each in candidates
+    ]
+    place = max(range(len(means)), key=lambda place: float(means[place].max()))
+    return place, int(means[place].argmax())
+
+
 def scores_of(held_out: Tensor, sharpness: Tensor, y: Tensor) -> Tensor:
     """The spherical score of each row's given label, by each head, `(H, N, K)` -> `(H, N)`."""
     pairs = zip(held_out, sharpness, strict=True)

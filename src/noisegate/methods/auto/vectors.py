@@ -11,19 +11,22 @@ from torch import Tensor
 from noisegate.fitted import Fitted
 from noisegate.methods.auto.bagging import DROPOUT, HIDDEN, BagModule, Fronted, bag_recipe, pairs_left_out
 from noisegate.methods.auto.candidates import (
+    KERNEL_PENALTIES,
     KERNEL_SHARPNESS,
     LANDMARKS,
     Candidate,
     fit_forest,
     fit_kernel,
     fit_linear,
+    kernel_features,
+    kernel_steps,
     thinned,
     views,
 )
-from noisegate.methods.auto.cleaning import evidence_supports, label_weights
+from noisegate.methods.auto.cleaning import MOST_ROWS, does_harm, label_weights
 from noisegate.methods.auto.judging import judged
 from noisegate.methods.auto.rows import TrainingRows, training_rows
-from noisegate.methods.auto.stacking import Stack, ensemble, stack
+from noisegate.methods.auto.stacking import Stack, best_head, ensemble, stack
 from noisegate.networks.bag import Bag
 from noisegate.networks.projection import Projection
 from noisegate.networks.shallow import Scaled
@@ -101,6 +104,19 @@ class Library:
                 found.append(self._forest(rows, kind, int(rest)))
         return found
 
+    def cleaning_does_harm(self, found: Sequence[Candidate]) -> bool:
+        """Whether weighing labels does harm, by the best of the kernel models that were found."""
+        kernels = [each for each in found if each.family.startswith("kernel")]
+        place, head = best_head(kernels, self.rows.y, self.rows.weight)
+        _, name, number = kernels[place].family.split(":")
+        rows = self.rows
+        if len(rows) > MOST_ROWS:
+            rows = rows.some(torch.randperm(len(rows), device=rows.x.device)[:MOST_ROWS])
+        landmarks = torch.randperm(len(rows), device=rows.x.device)[:LANDMARKS]
+        features, *_ = kernel_features(rows, self.views[name], KERNEL_SHARPNESS[int(number)], landmarks)
+        penalty = thinned(KERNEL_PENALTIES, self.rows)[head]
+        return does_harm(features, rows.y, rows.n_classes, rows.weight, penalty, kernel_steps(rows))
+
     def _ranked_views(self, linear: Sequence[Candidate]) -> tuple[str, list[str]]:
         """The scale that linear models do best on, and others about as good; all of them for more effort."""
         chosen = stack(linear, self.rows.y, self.rows.weight).parts
@@ -144,16 +160,15 @@ def changed_fields(job: Job) -> dict[str, Any]:
 
 
 def phases(job: Job, folds: int, effort: int) -> Phases:
-    """Candidates on the given labels; the same on weighed labels; an ensemble of what the evidence supports."""
+    """Candidates on the given labels, and on weighed ones unless that does harm; the mean of both."""
     library = Library(job, folds, effort)
     rows = library.rows
-    first = stack((yield from library.first()), rows.y, rows.weight)
-    weights = label_weights(first.probs, rows.y)
-    again = yield from library.again(rows.reweighted(weights), first)
-    second = stack(again, rows.y, rows.weight)
-    stacks: list[Stack] = (
-        [first, second] if evidence_supports(first, second, rows.y, rows.weight) else [first]
-    )
+    found = yield from library.first()
+    stacks: list[Stack] = [stack(found, rows.y, rows.weight)]
+    if not library.cleaning_does_harm(found):
+        weights = label_weights(stacks[0].probs, rows.y)
+        again = yield from library.again(rows.reweighted(weights.to(rows.weight)), stacks[0])
+        stacks.append(stack(again, rows.y, rows.weight))
     network = ensemble(stacks, library.front).to(job.device)
     held_out: Tensor = torch.stack([each.probs for each in stacks]).mean(0)
     predicts = job.prepared(network, network.spec(), job.n_classes)
