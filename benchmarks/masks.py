@@ -2,14 +2,15 @@
 
     python benchmarks/masks.py scenes --seeds 3                  drawn scenes: minutes on two cores
     python benchmarks/masks.py camvid --root ROOT --seeds 3      CamVid: four minutes of one H200
+    python benchmarks/masks.py camvid --kinds mixed --root ROOT --epochs 20 --crop 128      CamVid on a CPU
 
 writes results/masks_DATASET.md and .json. A quarter of the training images get one kind of error in some of their
-segments: dropped into what surrounds them, swapped for another class, or shifted. Networks cross-fitted in two
-folds give out-of-sample probabilities; from these alone both judge. Ours: `map_regions` (regions, and images by
-the wrong pixels in them) and `map_quality`. cleanlab: its softmin, and its label issues at full resolution, which
-are made regions as ours are: connected pixels of one given and one predicted class, at least 20. cleanlab has no
-void: void pixels are given the predicted class, so that they are never an issue. Without cleanlab its rows are
-left out.
+segments: dropped into what surrounds them, swapped for another class, or shifted ("mixed": a third of these
+images each). Networks cross-fitted in two folds give out-of-sample probabilities; from these alone both judge.
+Ours: `map_regions` (regions, and images by the wrong pixels in them) and `map_quality`. cleanlab: its softmin,
+and its label issues at full resolution, which are made regions as ours are: connected pixels of one given and
+one predicted class, at least 20. cleanlab has no void: void pixels are given the predicted class, so that they
+are never an issue. Without cleanlab its rows are left out.
 """
 
 from __future__ import annotations
@@ -39,11 +40,12 @@ from noisegate.runs.run import Run
 from noisegate.runs.side_by_side import side_by_side
 
 RESULTS = Path(__file__).parent / "results"
-KINDS = {
+NOISES = {
     "dropped": MapSegments(0.5, "drop", smallest=60),
     "swapped": MapSegments(0.3, "swap", smallest=60),
     "shifted": MapSegments(0.6, "shift", distance=8, smallest=60),
 }
+KINDS = (*NOISES, "mixed")
 COMMON = {"batch_size": 8, "schedule": "poly", "scales": (0.75, 1.0, 1.25), "flip": True, "clip_norm": 1.0}
 ADAM = {"optimizer": "adam", "lr": 1e-3}
 SETTINGS = {
@@ -55,11 +57,13 @@ SMALLEST = 20
 Scores = dict[str, dict[str, float]]
 
 
-def planted(data: ng.data.Dataset, noise: MapSegments, seed: int) -> ng.data.Dataset:
-    """The data with errors in every fourth image."""
+def planted(data: ng.data.Dataset, kind: str, seed: int) -> ng.data.Dataset:
+    """The data with errors in every fourth image; of "mixed" ones each third has another kind."""
     y = data.train.y.copy()
     chosen = np.random.default_rng(seed).permutation(len(y))[: len(y) // 4]
-    y[chosen] = noise.corrupt(y[chosen], n_classes=data.n_classes, seed=seed)
+    noises = list(NOISES.values()) if kind == "mixed" else [NOISES[kind]]
+    for rows, noise in zip(np.array_split(chosen, len(noises)), noises, strict=True):
+        y[rows] = noise.corrupt(y[rows], n_classes=data.n_classes, seed=seed)
     return dataclasses.replace(data, validation=None, test=None).with_labels(y)
 
 
@@ -204,16 +208,23 @@ def kept(p: np.ndarray, y: np.ndarray, path: Path) -> None:
 # -- running and writing -------------------------------------------------------------------------------
 
 
+def settings(asked: argparse.Namespace) -> tuple[dict[str, int], str, dict[str, object]]:
+    """Options of the data, network and recipe, with what the command line changes."""
+    options, network, recipe = SETTINGS[asked.dataset]
+    changes = {"epochs": asked.epochs, "crop_to": asked.crop}
+    return options, network, recipe | {name: value for name, value in changes.items() if value is not None}
+
+
 def trained(data: ng.data.Dataset, asked: argparse.Namespace, scratch: Path) -> Iterator[tuple[str, str]]:
     """Train for every kind of error and seed, several networks beside each other on a GPU.
 
     Yields the kind, and the folder of the arrays to judge.
     """
-    _, network, recipe = SETTINGS[asked.dataset]
-    jobs = [(kind, seed, half) for seed in range(asked.seeds) for kind in KINDS for half in (0, 1)]
+    _, network, recipe = settings(asked)
+    jobs = [(kind, seed, half) for seed in range(asked.seeds) for kind in asked.kinds for half in (0, 1)]
 
     def make(kind: str, seed: int, half: int) -> Run:
-        noisy = planted(data, KINDS[kind], seed)
+        noisy = planted(data, kind, seed)
         rows = np.sort(halves(len(data.train), seed)[1 - half])
         part = dataclasses.replace(noisy, train=noisy.train.take(rows))
         return Run(part, "ce", network, COMMON | recipe, seed, asked.device, evaluate_every=0, evidence=())
@@ -236,7 +247,7 @@ def trained(data: ng.data.Dataset, asked: argparse.Namespace, scratch: Path) -> 
         else:
             folder = scratch / f"{kind}-{seed}"
             folder.mkdir()
-            noisy = planted(data, KINDS[kind], seed).train
+            noisy = planted(data, kind, seed).train
             for name, array in (("probs", probs), ("y", noisy.y), ("clean", noisy.clean)):
                 np.save(folder / f"{name}.npy", array)
             yield kind, str(folder)
@@ -280,10 +291,13 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=RESULTS)
     parser.add_argument("--keep", type=Path, help="folder for what judges need of the first seed, coarsely")
     parser.add_argument("--width", type=int, default=6, help="networks trained beside each other on a GPU")
+    parser.add_argument("--epochs", type=int, help="fewer, for a CPU")
+    parser.add_argument("--crop", type=int, help="side of the squares that are trained on, smaller for a CPU")
+    parser.add_argument("--kinds", nargs="+", choices=KINDS, default=list(NOISES), help="kinds of errors")
     asked = parser.parse_args()
-    options, network, recipe = SETTINGS[asked.dataset]
+    options, network, recipe = settings(asked)
     data = ng.data.load(asked.dataset, root=asked.root, **options)
-    results: dict[str, dict[str, list[dict[str, float]]]] = {kind: {} for kind in KINDS}
+    results: dict[str, dict[str, list[dict[str, float]]]] = {kind: {} for kind in asked.kinds}
     spawn = multiprocessing.get_context("spawn")
     with tempfile.TemporaryDirectory() as scratch, ProcessPoolExecutor(asked.workers, spawn) as pool:
         waiting: list[tuple[str, Future[Scores]]] = []
@@ -294,10 +308,18 @@ def main() -> None:
             for finder, scores in future.result().items():
                 results[kind].setdefault(finder, []).append(scores)
     on = torch.cuda.get_device_name() if torch.cuda.is_available() else f"a CPU ({platform.machine()})"
+    given = {
+        "--kinds": None if asked.kinds == list(NOISES) else " ".join(asked.kinds),
+        "--root": asked.root and "ROOT",
+        "--seeds": asked.seeds,
+        "--epochs": asked.epochs,
+        "--crop": asked.crop,
+    }
+    command = [asked.dataset, *(f"{name} {value}" for name, value in given.items() if value is not None)]
     lines = [
         f"# Planted errors in the masks of {asked.dataset}",
         "",
-        f"`python benchmarks/masks.py {asked.dataset} --seeds {asked.seeds}`: {len(data.train)} images of "
+        f"`python benchmarks/masks.py {' '.join(command)}`: {len(data.train)} images of "
         f"{data.train.y.shape[2]} x {data.train.y.shape[1]} pixels, n = {asked.seeds} seeds, networks {network} "
         f"for {recipe['epochs']} epochs in two folds on {on}, Python {platform.python_version()}, torch "
         f"{torch.__version__}.",
