@@ -226,9 +226,21 @@ def as_labels(labels: npt.ArrayLike) -> npt.NDArray[Any]:
 
 def check_range(labels: npt.NDArray[Any], n_classes: int, what: str) -> None:
     """Raise InputError for labels outside 0..K-1. In maps, `VOID` marks pixels without a label."""
-    counted = labels[labels != VOID] if labels.ndim == 3 else labels
-    if counted.size and not (counted.min() >= 0 and counted.max() < n_classes):
-        raise InputError(f"{what} must lie in 0..{n_classes - 1}, got {counted.min()}..{counted.max()}")
+    found = distinct(labels) if labels.ndim == 3 else labels
+    if found.size and not (found.min() >= 0 and found.max() < n_classes):
+        raise InputError(f"{what} must lie in 0..{n_classes - 1}, got {found.min()}..{found.max()}")
+
+
+def distinct(maps: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """The classes in maps of labels, sorted, without `VOID`; one map at a time, since maps fill memory.
+
+    >>> distinct(np.array([[[3, VOID]], [[0, 3]]]))
+    array([0, 3])
+    """
+    seen: set[int] = set()
+    for labels in maps:
+        seen.update(np.unique(labels).tolist())
+    return np.array(sorted(seen - {VOID}), np.int64)
 
 
 def row_numbers(index: npt.ArrayLike, n: int) -> Labels:

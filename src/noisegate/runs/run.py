@@ -14,12 +14,11 @@ from noisegate import methods
 from noisegate._device import Pending, drain, resolve_device
 from noisegate._turns import TURN
 from noisegate.data.arrays import from_arrays
-from noisegate.data.dataset import Dataset, check_range, held_out_rows
+from noisegate.data.dataset import Dataset, check_range, distinct, held_out_rows
 from noisegate.errors import InputError
 from noisegate.evaluation.evidence import CleanEvidence
 from noisegate.fitted import Fitted
 from noisegate.methods.base import Method
-from noisegate.noise.base import VOID
 from noisegate.objectives import Objective
 from noisegate.runs.identity import describe_run
 from noisegate.training import distributed
@@ -233,6 +232,6 @@ def check_labels(data: Dataset) -> None:
             raise InputError(
                 f"{name} rows have the shape {split.input_shape}, training rows {data.input_shape}"
             )
-    found = np.unique(data.train.y)
-    if data.n_classes < 2 or len(found[found != VOID]) < 2:
+    found = distinct(data.train.y) if data.train.maps else np.unique(data.train.y)
+    if data.n_classes < 2 or len(found) < 2:
         raise InputError("the training labels have only one class; a classifier needs at least two")
