@@ -76,24 +76,28 @@ def segmentations(results: Results) -> Figure:
 
 
 def variances(results: Results) -> Figure:
-    """Figure 4: image, label, prediction and variance, τ = 1 above τ*."""
+    """Figure 4: image, label, prediction and variance, τ = 1 above τ*.
+
+    Each variance has a scale of its own: a small temperature has much more of it, and what is asked is where.
+    """
     models = {name: each for name, each in stored(results).items() if name in SHOWN}
     models = dict(sorted(models.items(), key=lambda item: SHOWN.index(item[0])))
     if not models:
         raise InputError(f"{results.study.name}: there is no finished heteroscedastic run with pictures yet")
     palette, rows, titles = colours(results), [], []
-    top = max(float(each["map_variance"][0].max()) for each in models.values())
     for name, each in models.items():
+        variance = each["map_variance"][0].astype(np.float32)
+        top = float(variance.max())
         rows.append(
             [
                 each["map_image"][0].transpose(1, 2, 0),
                 coloured(each["map_label"][0], palette),
                 coloured(each["map_prediction"][0], palette),
-                each["map_variance"][0].astype(np.float32) / max(top, 1e-12),
+                variance / max(top, 1e-12),
             ]
         )
         ratio = "" if each["ratio"] is None else f", boundaries / inside {each['ratio']:.1f}"
-        titles.append(["image", "label", f"prediction, {name}", f"variance{ratio}"])
+        titles.append(["image", "label", f"prediction, {name}", f"variance up to {top:.2g}{ratio}"])
     return _grid(rows, titles)
 
 

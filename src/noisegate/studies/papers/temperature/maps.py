@@ -174,15 +174,23 @@ SMOKE = Smoke(
     change=smoke_change,
 )
 
+#: What the paper leaves open, and what was chosen.
 NOTES = (
     "The paper warm-starts from JFT and MS-COCO, which cannot be had: training starts from scratch, or from the "
     "weights of an encoder by --set weights=FILE (timm's xception65). Its numbers are not to be expected without.",
-    "What the paper leaves to DeepLab is as in DeepLab's public code: batches of 8, momentum 0.9, poly schedule "
-    "of power 0.9, weight decay 4e-5, scales 0.5 to 2 in steps of 0.25, crops of 513 (VOC) and 769 (Cityscapes), "
-    "flips. Normalisations keep torch's momentum.",
-    "The validation columns are measured on the val images, which are the test rows here; those of the test server "
-    "are the paper's alone.",
+    "What the paper leaves to DeepLab is as in DeepLab's public code: momentum 0.9, poly schedule of power 0.9, "
+    "weight decay 4e-5, scales 0.5 to 2 in steps of 0.25, crops of 513 (VOC) and 769 (Cityscapes), flips.",
+    "Chosen, since paper and code leave it open or cannot be followed: batches of 8; weight decay on every "
+    "parameter; normalisations that are trained, with torch's momentum of 0.1 (DeepLab's last stage freezes "
+    "them, which needs the warm start); on VOC the 10,582 images of train_aug, on Cityscapes the 2,975 fine "
+    "ones; output stride 16; single precision; the network after the last step; a diagonal covariance.",
+    "S = 1000 in training and at prediction, as the paper says of Figure 2; Table 2 is taken to have it too.",
+    "The validation columns are measured on the val images, which are the test rows here: whole images at one "
+    "scale, unflipped. Those of the test server (output stride 8) are the paper's alone.",
+    "Smaller images of VOC are padded with grey, and their masks with void; DeepLab pads with the mean colour.",
     "Bilinear upsampling aligns pixel centres as torch does; DeepLab's code aligns corners.",
+    "Seed i of one model is paired with seed i of the other in the t-tests, as in the paper; here such runs share "
+    "the order of the images, not the crops. Intervals are percentiles of 9,999 bootstrapped means of the seeds.",
 )
 
 
@@ -222,7 +230,8 @@ VARIANCES = Figure(
     name="figure4",
     draw=_draw_variances,
     caption="Variance of the predictive distribution, summed over the classes, τ = 1 above τ*; image, label and "
-    "prediction beside it. The title has the mean variance at boundaries over that inside.",
+    "prediction beside it. Each has a scale of its own; the title has its maximum, and the mean variance at "
+    "boundaries (within 2 pixels of another class) over that inside.",
     paper="Heat maps per class: highest at the boundaries of objects, finer at τ* = 0.05 than at τ = 1.",
 )
 
@@ -292,7 +301,11 @@ STUDIES: tuple[Study, ...] = (
             ),
             seeds=1,
             bold="none",
-            notes=("Test images of VOC's val set: the paper's are not given.", *NOTES),
+            notes=(
+                "Three images of VOC's val set, at 0, 1/3 and 2/3 of its list: the paper's are not given. The "
+                "variance is summed over the classes, where the paper has a map for each class it shows.",
+                *NOTES,
+            ),
             figures=(figure,),
             smoke=SMOKE,
         )
