@@ -236,7 +236,7 @@ def test_what_cannot_be_applied_is_refused_before_anything_is_written(
     folder, path = table_audit(40)
     decide(folder, some_changes(folder))
     cases = [
-        ({"out": path}, InputError, "never touched"),
+        ({"out": path}, InputError, "never changed"),
         ({"out": tmp_path / "new.parquet"}, InputError, "format of the original"),
         ({"out": tmp_path / "moves.csv", "list_moves": True}, InputError, "folders of images"),
     ]
@@ -245,7 +245,7 @@ def test_what_cannot_be_applied_is_refused_before_anything_is_written(
             apply(folder, **options)
     link = tmp_path / "link.csv"
     link.symlink_to(path)
-    with pytest.raises(InputError, match="never touched"):
+    with pytest.raises(InputError, match="never changed"):
         apply(folder, link)
     (tmp_path / "there.csv").write_text("")
     with pytest.raises(InputError, match="exists already"):
@@ -274,7 +274,7 @@ def test_links_out_of_a_folder_are_not_copied(folder_audit, decide, tmp_path):
     with pytest.raises(InputError, match="link out of"):
         apply(folder, tmp_path / "new", force=True)
     assert not (tmp_path / "new").exists()
-    with pytest.raises(InputError, match="never touched"):
+    with pytest.raises(InputError, match="never changed"):
         apply(folder, top / "inside", force=True)
 
 

@@ -21,14 +21,14 @@ from noisegate.errors import DamagedFileError, InputError, MissingDataError
 
 @dataclass(frozen=True)
 class Applied:
-    """What was written.
+    """What `apply` wrote.
 
     Attributes
     ----------
     changed : int
         Rows with another label.
     decided : int
-        Rows with a decision, also where the given label was kept.
+        Rows with a decision, including those whose given label was kept.
     out : path
     log : path
         A CSV file with one line per changed row.
@@ -41,19 +41,19 @@ class Applied:
 
 
 def apply(folder: str | Path, out: str | Path, *, list_moves: bool = False, force: bool = False) -> Applied:
-    """Write the data of an audit with the labels that were decided.
+    """Write the data of an audit with the reviewers' labels.
 
     Parameters
     ----------
     folder : path
         An audit folder.
     out : path
-        What to write, in the format of the original: a file, or a folder of images (and masks); it
-        must not exist.
+        Where to write, in the format of the original: a file, or a folder of images (and masks). It
+        must not exist yet.
     list_moves : bool, default=False
         For folders of images: write a CSV file of moves (from, to) instead of a copy.
     force : bool, default=False
-        Go on although the data are not what was audited; rows are still found by their place.
+        Continue even if the data have changed since the audit; rows are matched by their position.
     """
     audit, out = stored.read(folder), Path(out)
     _check(audit, out, list_moves, force)
@@ -74,7 +74,7 @@ def apply(folder: str | Path, out: str | Path, *, list_moves: bool = False, forc
 
 
 def log_path(out: Path) -> Path:
-    """Where the log of changes goes: beside the data.
+    """Return the path of the log of changes, beside the data.
 
     >>> log_path(Path("data/new.csv.gz")).name, log_path(Path("images")).name
     ('new.changes.csv', 'images.changes.csv')
@@ -86,11 +86,11 @@ def log_path(out: Path) -> Path:
 
 
 def _check(audit: StoredAudit, out: Path, list_moves: bool, force: bool) -> None:
-    """Refuse what could not be written, or would touch the original, before anything is written."""
+    """Check before writing that `out` can be written and does not touch the original."""
     kind, path = audit.source["kind"], audit.source.get("path")
     if kind not in ("table", "npz", "folder", MASKS):
         raise InputError(
-            "the audited data were no file or folder, so there is nothing to write them like; "
+            "the audited data did not come from a file or folder, so their format is not known; "
             "export the decisions instead (--decisions FILE.csv)"
         )
     if list_moves and kind != "folder":
@@ -100,7 +100,7 @@ def _check(audit: StoredAudit, out: Path, list_moves: bool, force: bool) -> None
         raise MissingDataError(f"the audited data are not at {source} any more")
     real, target = os.path.realpath(source), os.path.realpath(out)
     if target == real or target.startswith(real + os.sep):
-        raise InputError(f"the original {source} is never touched; choose a place outside of it")
+        raise InputError(f"the original {source} is never changed; choose a place outside of it")
     if out.exists() or log_path(out).exists():
         raise InputError(f"{out if out.exists() else log_path(out)} exists already; choose another name")
     if not force and audit.source.get("fingerprint") not in (None, stored.fingerprint(source)):
@@ -135,7 +135,7 @@ def _check_written(what: Correction, out: Path) -> None:
 
 
 def _write_log(what: Correction, decided: list[Decided], path: Path) -> None:
-    """One line per changed row: what it was, what it is, who decided it and when."""
+    """Write one line per changed row: old and new label, who decided it and when."""
     changed = [d for d in decided if d.row in what.changes]
     frame = decisions_frame(what.audit, changed)
     frame.insert(0, "row", [d.row for d in changed])

@@ -1,4 +1,4 @@
-"""The audit: from data to which labels are wrong, what kind of noise it is, and how sure that is."""
+"""The audit: find the wrong labels, estimate the noise, and say how certain the estimates are."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from noisegate.quality import Judgement, judge
 from noisegate.training.recipe import Recipe
 
 DETECTORS = ("cross-fitted", "in-training", "neighbours")
-#: Rows that neighbours are looked up for, the worst first: of more the look itself would take too long.
+#: Maximum number of rows whose neighbours are searched, the worst first; for more it would take too long.
 MOST_NEIGHBOURS = 5000
 SEEN = (
     "The network has seen the labels that it judges, and is too sure of them: the order of the rows can be "
     "trusted, but there are probably more wrong labels than estimated here. Folds (the detector cross-fitted) "
     "give the number."
 )
-#: Rows of data from memory that are kept with an audit, so that it can show them.
+#: Maximum number of rows of data from memory that are stored with an audit, so that it can show them.
 MOST_INPUTS = 10_000
 
 
@@ -62,38 +62,38 @@ def audit(
     ----------
     X : array (N, d) or (N, C, H, W), data frame, or Dataset
     y : array (N,), default=None
-        Given labels of any kind; None where X is a Dataset.
+        Given labels of any kind; None if X is a Dataset.
     method : str or Method, default="auto"
-        What is cross-fitted.
+        The method to cross-fit.
     folds : int, default=5
     network, recipe, device
         As in `noisegate.train`.
     seed : int, default=0
     detector : {"cross-fitted", "in-training", "neighbours"}, default="cross-fitted"
-        in-training: one run, and the mean of what its network said about each row over its first
-        epochs; a cheap alternative where folds are too dear. What else the method knows of labels
-        (`AuditReport.signals`) is kept beside it. neighbours: the vote of the rows nearest to each
-        row; nothing is trained.
+        cross-fitted: out-of-sample probabilities from `folds` networks. in-training: one run, and the
+        mean of its network's predictions for each row over its first epochs; a cheap alternative if
+        folds take too long. What else the method learns about labels is kept in
+        `AuditReport.signals`. neighbours: the vote of each row's nearest rows, without training.
     probs : array (N, K), default=None
-        Out-of-sample probabilities of your own, in the order of the classes; then nothing is trained,
-        and `method`, `network`, `recipe`, `folds` and `detector` are for `clean` alone.
+        Your own out-of-sample probabilities, in the order of the classes. Nothing is trained then, and
+        `method`, `network`, `recipe`, `folds` and `detector` are used only by `clean`.
     clean : {"drop", "relabel", "weight"}, default=None
-        Train again on cleaned labels, and say what that changes out of fold and, where the Dataset has
-        test rows, on them.
+        Also train on cleaned labels, and report what that changes out of fold and, if the Dataset has
+        test rows, on those.
     neighbours : int, default=5
-        How many nearest rows are kept of each flagged row.
+        Number of nearest rows to store for each flagged row.
     folder : path, default=None
-        Finished folds and checkpoints; the same call after a kill goes on where it stopped.
+        Folder for finished folds and checkpoints: if the process is killed, the same call resumes.
     engine : {"local", "ray"}, default="local"
     workers : int, default=1
-        Folds that are trained at a time. More than one, and Ray, give each fold a process.
+        Number of folds to train at a time. With more than one, and with Ray, each fold has its own process.
     address : str, default=None
-        Of a Ray cluster.
+        Address of a Ray cluster.
     source : mapping, default=None
-        Where the data lie (`noisegate.auditing.stored.source_of`), so that review and apply find them.
+        Where the data are (`noisegate.auditing.stored.source_of`), so that review and apply find them.
     ids : list of str, default=None
-        What people call the rows; by default their numbers: in a table's file as a spreadsheet shows them
-        (the first row of a CSV file is 2), elsewhere from 0.
+        Names of the rows for people. Default: their numbers; for the file of a table as a spreadsheet shows
+        them (the first row of a CSV file is 2), otherwise counted from 0.
 
     Returns
     -------
@@ -141,7 +141,7 @@ def audit(
 
 
 def as_dataset(X: Any, y: npt.ArrayLike | None) -> Dataset:
-    """Data as they were handed over, as a Dataset; its clean labels are left out of all but the report."""
+    """Convert the arguments to a Dataset. Its clean labels are used only in the report."""
     if isinstance(X, Dataset):
         if y is not None:
             raise InputError("a Dataset has its own labels: leave y out")
@@ -176,7 +176,7 @@ def given_probabilities(data: Dataset, probs: npt.ArrayLike) -> CrossFit:
 def probabilities(
     data: Dataset, fitting: Fitting, folds: int, where: Where, detector: str = "cross-fitted"
 ) -> CrossFit:
-    """Out-of-sample probabilities of every row, by the detector."""
+    """Compute out-of-sample probabilities of every row with the detector."""
     y = data.train.y
     if detector == "neighbours":
         if not isinstance(data.train.x, np.ndarray):
@@ -210,7 +210,7 @@ def _auto(data: Dataset, fitting: Fitting, folds: int, where: Where) -> CrossFit
 
 
 def _in_training(data: Dataset, fitting: Fitting, where: Where) -> CrossFit:
-    """One run of the method, cross-entropy for `auto`, with what it said in training."""
+    """One run of the method (cross-entropy for `auto`), with its predictions during training."""
     from noisegate import methods
     from noisegate.auditing.in_training import PREFIX, InTraining
     from noisegate.runs.train import train

@@ -1,4 +1,4 @@
-"""What an audit found, as an object: tables and numbers to work with, saved as an audit folder."""
+"""`AuditReport`: the findings of an audit as tables and numbers, saved as an audit folder."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from noisegate.auditing import stored
 from noisegate.auditing.stored import StoredAudit
 from noisegate.errors import InputError
 
-#: Rows of inputs from memory that are saved with an audit, the worst first.
+#: Maximum number of rows of inputs from memory that are saved with an audit, the worst first.
 MOST_INPUTS = 10_000
-#: What the columns of signals in training begin with.
+#: Prefix of the columns of training signals.
 SIGNAL = "signal_"
 
 
@@ -53,7 +53,7 @@ class AuditReport:
     audit : StoredAudit
         The content of an audit folder.
     inputs : array (N, ...) or data frame, default=None
-        The audited inputs, where they came from memory: the worst are saved with the report.
+        The audited inputs, if they came from memory: the worst rows are saved with the report.
     """
 
     def __init__(self, audit: StoredAudit, inputs: Any = None) -> None:
@@ -63,9 +63,9 @@ class AuditReport:
 
     @property
     def issues(self) -> pd.DataFrame:
-        """One line per row of the data, worst first.
+        """A data frame with one line per row of the data, worst first.
 
-        row (counted from 0 in the order of the data), id (what people call it: the name of the file, or the
+        Columns: row (counted from 0 in the order of the data), id (the name of the file, or the
         row's number in the file as a spreadsheet shows it), given_label, suggested_label (as in the data),
         suggested_probability, quality in [0, 1], p_wrong, is_label_issue (worth a look), is_sure (at least
         95 % of these are expected to be wrong).
@@ -83,9 +83,9 @@ class AuditReport:
 
     @property
     def signals(self) -> pd.DataFrame:
-        """What one run saw in training, (N, signals) in the order of the data: detector "in-training".
+        """Signals from one training run, (N, signals) in the order of the data, for detector "in-training".
 
-        Each is a mean over the epochs and high where a label is likely wrong: `contradicted`, the share of
+        Each is a mean over the epochs and is high where a label is likely wrong: `contradicted`, the share of
         epochs after which another class was more probable; `residual` and `label_term` (LN: r' r and
         r' Sigma^-1 r), `dropped` (co-teaching, MentorNet), `disagreement` (ELR), `unlikely` (DivideMix),
         `posterior` (CausalNL). No columns for other detectors.
@@ -109,7 +109,7 @@ class AuditReport:
     def why(self, row: int) -> pd.DataFrame:
         """The rows nearest to a flagged row in the network's last layer: row, label, similarity, agrees.
 
-        Empty for rows of which no neighbours are known.
+        Empty for rows whose neighbours were not searched.
         """
         near = [] if self.audit.neighbours is None else self.audit.neighbours.of(row)
         given = self._in_order("given_label")
@@ -127,7 +127,7 @@ class AuditReport:
 
     @property
     def info(self) -> Mapping[str, Any]:
-        """All that is known of the whole data set, as plain data: the content of audit.json."""
+        """All findings about the whole data set, as plain data: the content of audit.json."""
         return self.audit.info
 
     @property
@@ -147,7 +147,7 @@ class AuditReport:
 
     @property
     def precision(self) -> dict[str, Estimate]:
-        """The share of wrong labels to expect among the rows flagged "look" and "sure"."""
+        """The expected share of wrong labels among the rows flagged "look" and "sure"."""
         return {name: _estimate(entry) for name, entry in (self.info.get("precision") or {}).items()}
 
     @property
@@ -193,7 +193,7 @@ class AuditReport:
 
     @property
     def cleaning(self) -> Mapping[str, Any] | None:
-        """What training on cleaned labels changes, where it was asked for."""
+        """What training on cleaned labels changes, if `clean` was given."""
         return self.info.get("cleaning")
 
     # -- in words, files ---------------------------------------------------------------------------

@@ -1,7 +1,7 @@
-"""CSV and TSV files as the bytes they are: where each row and each cell begins and ends.
+"""CSV and TSV files as bytes: where each row and each cell begins and ends.
 
-Rows are those that `noisegate.data.read_table` counts: blank lines do not count, quoted cells may hold
-separators and line ends. So one cell can be shown or replaced while every other byte stays as it is.
+Rows are counted as by `noisegate.data.read_table`: blank lines do not count, and quoted cells may hold
+separators and line ends. This way a cell can be shown or replaced without changing any other byte.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ class CsvFile:
     ----------
     path : path
     rows : int, default=None
-        How many rows there should be; where the quick search finds another number, the file is read
-        cell by cell, and if that does not help it is not the file it should be.
+        Expected number of rows. If the quick search finds another number, the file is read cell by
+        cell; if that does not give this number either, InputError is raised.
 
     Attributes
     ----------
@@ -136,7 +136,7 @@ class CsvFile:
         return starts[keep], ends[keep]
 
     def _exact(self) -> tuple[Offsets, Offsets]:
-        """Rows found cell by cell; slower, and right for every file that can be read."""
+        """Find rows cell by cell: slower, but correct for every readable file."""
         data, starts, ends = self.content, [], []
         here, size = self._begin, len(self.content)
         while here < size:
@@ -151,7 +151,7 @@ class CsvFile:
             ends.append(here)
             here += 2 if data[here : here + 2] == b"\r\n" else 1
         first, last = np.array(starts, np.int64), np.array(ends, np.int64)
-        # The carriage return before a line feed is no part of a row here, so nothing is cut off twice.
+        # Rows here end before the carriage return, so it is not cut off twice.
         return self._without_blank(first, last)
 
     def _spans(self, start: int, end: int) -> Iterator[tuple[int, int]]:

@@ -1,4 +1,4 @@
-"""What cleaning is worth: train again without the labels that are likely wrong, and compare, honestly."""
+"""Measure what cleaning is worth: train again on cleaned labels, and compare on rows that were not cleaned."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Cleaning:
             raise UnknownNameError("way to clean", self.how, HOWS)
 
     def labels(self, y: npt.NDArray[np.int64], found: Judgement) -> Labels:
-        """What is trained on."""
+        """The labels to train on."""
         if self.how == "weight":
             return Labels(y, weight=(1.0 - found.wrong).clip(min=1e-3))
         if self.how == "relabel":
@@ -54,12 +54,12 @@ class Cleaning:
 def clean_and_compare(
     data: Dataset, fitting: Fitting, folds: int, where: Where, fit: CrossFit, found: Judgement, way: Cleaning
 ) -> dict[str, Any]:
-    """Cross-fit on given and on cleaned labels, in the same folds, and compare where nothing was cleaned.
+    """Cross-fit on given and on cleaned labels, in the same folds, and compare on the held-out given labels.
 
-    The rows that judge keep their given labels, all of them, right or wrong: the only judge there is. So
-    accuracies are those of repeating given labels, and look worse than they are; their difference is what
-    counts. Rows were judged with the labels of all folds, so a small leak remains. Test rows of the data are
-    taken to be clean, and judge too, by two more trainings on all rows.
+    The held-out rows keep their given labels, right or wrong, because there are no others. So accuracies
+    are those of predicting given labels and look worse than they are; only their difference counts. The
+    cleaned labels were chosen with the labels of all folds, so a small leak remains. If the data have test
+    rows, these are taken to be clean, and two more trainings on all rows are compared on them.
     """
     y = data.train.y
     labels = way.labels(y, found)

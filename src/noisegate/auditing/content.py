@@ -1,7 +1,7 @@
-"""What a row of the data looks like: cells of a table, a text, a picture, a picture with overlays.
+"""Show rows of the data: cells of a table, a text, a picture, a picture with overlays.
 
-The report and the review page show a `View` and know nothing about where it comes from. Each kind of
-source has a strategy, a `Content`; another kind of task joins by `register`.
+The report and the review page show a `View` and do not depend on its source. Each kind of source has a
+strategy, a `Content`; `register` adds one for another kind of task.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ from noisegate.errors import DamagedFileError, InputError, MissingDataError, Noi
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-#: Longer texts are cut: a page has to stay quick.
+#: Longer texts are cut, so that pages load quickly.
 MOST_CHARACTERS = 20_000
-#: Numbers of a vector that are shown; nobody reads more.
+#: Maximum number of numbers of a vector to show.
 MOST_NUMBERS = 40
 _SMALL = 64
 
 
 @dataclass(frozen=True)
 class View:
-    """What can be seen of a row.
+    """What to show of a row.
 
     Attributes
     ----------
     cells : sequence of (name, text)
         Cells of a table or numbers of a vector, without the label.
     layers : sequence of str
-        Names of its pictures; none where there is no picture. "" is a plain picture.
+        Names of its pictures; empty if it has none. "" is a plain picture.
     pixelated : bool
         The picture is small: enlarge it without smoothing.
     problem : str
@@ -51,7 +51,7 @@ class View:
     problem: str = ""
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON has it."""
+        """Return plain data for JSON."""
         return {
             "cells": [list(cell) for cell in self.cells],
             "layers": list(self.layers),
@@ -61,7 +61,7 @@ class View:
 
 
 class Content(Protocol):
-    """A strategy: `view` says what there is of a row, `picture` gives one of its pictures."""
+    """A strategy: `view` returns what to show of a row, `picture` one of its pictures."""
 
     def view(self, row: int) -> View: ...
 
@@ -89,7 +89,7 @@ def _cut(text: str) -> str:
 
 
 class CsvCells(_NoPictures):
-    """Cells of a .csv or .tsv file as they stand there; nothing but the shown rows is read."""
+    """Cells of a .csv or .tsv file, unchanged; only the shown rows are read."""
 
     def __init__(self, path: str, rows: int, hidden: Sequence[str]) -> None:
         self.file = CsvFile(path, rows)
@@ -133,7 +133,7 @@ class ArrayRows:
         self.x, self.places = x, places
         self.image_shape = None if image_shape is None else tuple(image_shape)
         self.is_image = x.ndim in (3, 4) or self.image_shape is not None
-        # One scale for all rows, or a dark picture would look like a bright one.
+        # One scale for all rows: otherwise a dark picture would look like a bright one.
         sample = x[: min(len(x), 1000)] if self.is_image else x[:0]
         low, high = (float(sample.min()), float(sample.max())) if sample.size else (0.0, 1.0)
         self.range = (0.0, 255.0) if x.dtype == np.uint8 else (min(low, 0.0), max(high, 1e-12))
@@ -214,7 +214,7 @@ class ImageRows:
 
 
 def encode(image: Image, size: int) -> bytes:
-    """A picture as bytes of its own, never those of the file: PNG if it is small, else JPEG.
+    """Encode a picture anew instead of passing on the file's bytes: PNG if it is small, else JPEG.
 
     >>> from PIL import Image
     >>> encode(Image.new("L", (8, 8)), 100)[:4], encode(Image.new("RGB", (900, 900)), 300)[:3]
@@ -246,7 +246,7 @@ _TASKS: dict[str, Opener] = {}
 
 
 def register(task: str, opener: Opener) -> None:
-    """Say how rows of another task than classification are shown."""
+    """Register how rows of another task than classification are shown."""
     _TASKS[task] = opener
 
 
@@ -260,7 +260,7 @@ register("masks", _open_regions)
 
 
 def open_content(audit: StoredAudit, root: Path | None = None) -> Content:
-    """The strategy for an audit's data; where the data cannot be read, one that says why.
+    """Return the strategy for an audit's data; if the data cannot be read, one that shows the reason.
 
     Parameters
     ----------
@@ -355,7 +355,7 @@ def _from_memory(audit: StoredAudit) -> Content:
 
 @dataclass
 class Cached:
-    """A strategy whose last views are kept; pages ask for the same rows again and again."""
+    """A strategy that caches its last views, since pages request the same rows repeatedly."""
 
     content: Content
     most: int = 2000

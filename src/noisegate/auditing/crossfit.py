@@ -1,4 +1,4 @@
-"""Out-of-fold probabilities of any method: each fold is a run of its own, that is stored and can travel."""
+"""Out-of-fold probabilities of any method. Each fold is a run that can be stored and sent to another process."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ ENGINES = ("local", "ray")
 
 @dataclass(frozen=True)
 class Fitting:
-    """How the networks of an audit are trained: the arguments of `noisegate.train` of the same names."""
+    """How the networks of an audit are trained: arguments of `noisegate.train`."""
 
     method: Any = "auto"
     network: Any = "auto"
@@ -49,7 +49,7 @@ class Fitting:
 
 @dataclass(frozen=True)
 class Fold:
-    """One fold: what is trained on, what is predicted, where the checkpoints go. Can travel to another process."""
+    """One fold: rows to train on, rows to predict, folder of checkpoints. It can be sent to another process."""
 
     train: Dataset
     held: Any
@@ -120,12 +120,12 @@ class Where:
     Attributes
     ----------
     folder : Path or None
-        Finished folds and checkpoints go there; the same call after a kill goes on where it stopped.
+        For finished folds and checkpoints: if the process is killed, the same call resumes.
     engine : {"local", "ray"}
     workers : int
-        Folds at a time; 1 trains them here, one after the other.
+        Number of folds at a time; 1 trains them in this process, one after the other.
     address : str or None
-        Of a Ray cluster.
+        Address of a Ray cluster.
     """
 
     folder: Path | None = None
@@ -136,7 +136,7 @@ class Where:
 
 @dataclass(frozen=True, eq=False)
 class Labels:
-    """What a fold is trained on, where that differs from the data: other labels, rows left out, weights."""
+    """How the training rows of folds differ from the data: other labels, rows left out, weights."""
 
     y: Ints
     keep: npt.NDArray[np.bool_] | None = None
@@ -144,7 +144,7 @@ class Labels:
 
 
 def deal(y: npt.ArrayLike, folds: int, seed: int) -> Ints:
-    """A fold 0..folds-1 for every row, at random; every class is spread evenly.
+    """Assign a random fold 0..folds-1 to every row, with every class spread evenly.
 
     >>> np.bincount(deal([0] * 6 + [1] * 4, 2, seed=0)).tolist()
     [5, 5]
@@ -159,7 +159,7 @@ def deal(y: npt.ArrayLike, folds: int, seed: int) -> Ints:
 
 @dataclass(frozen=True, eq=False)
 class CrossFit:
-    """What a detector says of every row.
+    """The output of a detector for every row.
 
     Attributes
     ----------
@@ -168,7 +168,7 @@ class CrossFit:
     features : array (N, d) or None
         The last layer's features of the first fold's network.
     signals : mapping of arrays (N,)
-        What was seen in training beside them, by name; high where a label is likely wrong.
+        Further signals from training, by name; high where a label is likely wrong.
     """
 
     probs: npt.NDArray[np.floating[Any]]
@@ -186,22 +186,22 @@ def cross_fit(
     embed: bool = False,
     name: str = "folds",
 ) -> CrossFit:
-    """Probabilities of every training row from networks that were not trained on it.
+    """Compute probabilities of every training row with networks that were not trained on it.
 
     Parameters
     ----------
     data : Dataset
-        Its clean labels, validation and test rows take no part.
+        Its clean labels, validation and test rows are not used.
     fitting : Fitting
     folds : int
         At least 2, at most the number of rows.
     where : Where
     labels : Labels, default=None
-        Train on other labels or fewer rows than the data's; folds stay the same.
+        Train on other labels or fewer rows than the data's, in the same folds.
     embed : bool, default=False
-        Whether features are wanted.
+        Whether to return features.
     name : str, default="folds"
-        Of the sub-folder.
+        Name of the sub-folder.
     """
     n = len(data.train)
     if not isinstance(folds, int) or folds < 2:
@@ -264,7 +264,7 @@ def _fold(
 def _identified(
     folder: Path | None, data: Dataset, labels: Labels, fitting: Fitting, folds: int
 ) -> Iterator[None]:
-    """Hold the folder's lock, and refuse a folder with folds of other data or settings."""
+    """Hold the folder's lock; raise OtherRunError if it has folds of other data or settings."""
     if folder is None:
         yield
         return
@@ -284,7 +284,7 @@ def _identified(
 
 
 def _done(tasks: Mapping[int, Fold], where: Where) -> Iterator[tuple[int, dict[str, Any]]]:
-    """The folds' probabilities as they come."""
+    """Yield the folds' probabilities as they finish."""
     if where.engine == "ray" and tasks:
         yield from _by_ray(tasks, where)
     elif where.workers > 1 and len(tasks) > 1:
@@ -298,7 +298,7 @@ def _done(tasks: Mapping[int, Fold], where: Where) -> Iterator[tuple[int, dict[s
 
 
 def _by_ray(tasks: Mapping[int, Fold], where: Where) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Each fold as a Ray task; one whose worker or node dies is done again."""
+    """Run each fold as a Ray task; a fold whose worker or node dies is run again."""
     try:
         import ray
     except ImportError:

@@ -1,6 +1,6 @@
-"""What reviewers decided: an append-only log in SQLite that survives kills and shows conflicts.
+"""The reviewers' decisions: an append-only log in SQLite that survives kills and detects conflicts.
 
-Three tables, to which lines are only ever added:
+It has three tables; lines are added, never changed:
 
     actions    what somebody did: decide, undo, redo or import, when, and which action it takes back
     decisions  what an action said about each of its rows, the decision it replaced (previous),
@@ -8,10 +8,10 @@ Three tables, to which lines are only ever added:
                the one they bring back, or 0 for none)
     facts      the audit the log belongs to
 
-The state of a row is its last decision; that decision's number is the row's *version*. Whoever
-decides names the version they have seen: if the row has another one, nobody's work is overwritten
-silently, the row comes back as a conflict. Actions carry a key chosen by the client, so a request
-that is sent twice (the answer was lost when the server was killed) is carried out once.
+The state of a row is its last decision; the number of that decision is the row's *version*. A new
+decision states the version that the reviewer has seen. If the row has another version by now, it is
+returned as a conflict, and nobody's work is overwritten silently. Actions carry a key chosen by the
+client, so a request that is sent twice (because the answer was lost) is carried out once.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ CREATE TRIGGER IF NOT EXISTS decisions_stay BEFORE UPDATE ON decisions
 CREATE TRIGGER IF NOT EXISTS decisions_kept BEFORE DELETE ON decisions
     BEGIN SELECT RAISE(ABORT, 'decisions are only ever added'); END;
 """
-# Whether an action is in force: neither undone, nor redone since.
+# Whether an action is in force: never undone, or redone since.
 _IN_FORCE = (
     "coalesce((SELECT t.kind FROM actions t WHERE t.target = a.id ORDER BY t.id DESC LIMIT 1), '') != 'undo'"
 )
@@ -73,9 +73,9 @@ class Decisions:
     Parameters
     ----------
     path : path
-        The SQLite file; made if it is not there.
+        The SQLite file; created if it does not exist.
     audit_id : str
-        The audit the decisions are about; the log of another audit is refused.
+        The audit that the decisions belong to; the log of another audit raises InputError.
 
     Examples
     --------
@@ -99,7 +99,7 @@ class Decisions:
                 self.path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False
             )
             self._db.execute("PRAGMA journal_mode = WAL")
-            # Every commit reaches the disk before it is answered, also if the power fails.
+            # Every commit is on disk before the request is answered, so that it survives a power failure.
             self._db.execute("PRAGMA synchronous = FULL")
             self._db.executescript(_SCHEMA)
             self._db.execute("INSERT OR IGNORE INTO facts VALUES ('audit_id', ?)", (audit_id,))
@@ -119,7 +119,7 @@ class Decisions:
 
     @contextlib.contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
-        """All or nothing; the lock for writing is taken first, so what is read here cannot change."""
+        """A transaction that takes the write lock first, so that values read inside cannot change."""
         with self._lock:
             self._db.execute("BEGIN IMMEDIATE")
             try:
@@ -140,17 +140,17 @@ class Decisions:
         kind: str = "decide",
         at: str | None = None,
     ) -> Outcome:
-        """Store decisions in one step; rows that changed since they were seen are conflicts.
+        """Store decisions in one transaction; rows that changed since they were seen become conflicts.
 
         Parameters
         ----------
         choices : iterable of Choice
         reviewer : str
         key : str
-            Names this action: the same key again stores nothing and returns the first outcome.
+            Identifies this action: a second call with the same key stores nothing and returns the first outcome.
         kind : {"decide", "import"}
         at : str, default=None
-            When it was decided; default now.
+            Time of the decision; default: now.
         """
         choices = list(choices)
         at = now() if at is None else at
@@ -170,11 +170,11 @@ class Decisions:
             return self._append(db, kind, None, key, reviewer, at, lines, conflicts)
 
     def undo(self, *, reviewer: str, key: str) -> Outcome:
-        """Take back the reviewer's last action, also a skip; rows that others changed since stay."""
+        """Undo the reviewer's last action (skips included); rows that others changed since are left alone."""
         return self._step("undo", reviewer, key)
 
     def redo(self, *, reviewer: str, key: str) -> Outcome:
-        """Do again what the reviewer undid last, unless they decided something since."""
+        """Redo the reviewer's last undone action, unless they have decided something since."""
         return self._step("redo", reviewer, key)
 
     def _step(self, kind: str, reviewer: str, key: str) -> Outcome:
@@ -191,7 +191,7 @@ class Decisions:
             ).fetchall():
                 last = self._last(db, [item])[item]
                 before = self._origin(db, previous)
-                # What the row must have now, and what it gets: the states before and after the action.
+                # The state that the row must have now, and the one it gets: before and after the action.
                 there, goal = (number, before) if kind == "undo" else (before, number)
                 if self._origin(db, last.id) != there:
                     conflicts.append(last)
@@ -213,7 +213,7 @@ class Decisions:
         conflicts: list[Decided],
     ) -> Outcome:
         """Add an action and its decisions; one that changes nothing is not added."""
-        # An undo all of whose rows others have changed is added: otherwise it would stand in the way of the next.
+        # An undo is added even if others have changed all of its rows: otherwise it would block the next undo.
         if not lines and target is None:
             return Outcome(None, [], conflicts)
         refused = json.dumps([decided.id for decided in conflicts])

@@ -1,7 +1,8 @@
-"""Detectors of wrong labels as methods, so that a study runs, stores and resumes them like any other.
+"""Detectors of wrong labels as methods, so that a study can run, store and resume them like any other.
 
-What is fitted has among its `extras` what the detector says of the training rows: probabilities (N, K),
-`probs`, or `said` where they were watched in training, and signals (`noisegate.auditing.in_training`).
+The `extras` of the fitted classifier hold the detector's output for the training rows: probabilities
+(N, K), called `probs`, or `said` if they come from training itself, and signals
+(`noisegate.auditing.in_training`).
 """
 
 from __future__ import annotations
@@ -30,18 +31,18 @@ from noisegate.objectives import CrossEntropy
 from noisegate.training.job import Job
 from noisegate.training.phase import Phase, Phases
 
-#: Detectors that learn by the method of the run; the others need none.
+#: Detectors that use the method of the run; the others need none.
 LEARN = ("own", "in-training", "cross-fitted")
 
 
 @dataclass
 class CrossFitted(Method):
-    """Plain training, one network a fold; each row is judged by the network that has not seen it.
+    """Plain training, one network per fold; each row is judged by the network that has not seen it.
 
     Parameters
     ----------
     inner : Plain, default=cross-entropy
-        Training on an objective with one output a class. The mean of the networks predicts.
+        Plain training on an objective with one output per class. The classifier is the mean of the networks.
     folds : int, default=5
     """
 
@@ -157,7 +158,7 @@ class Logistic(_Untrained):
         flat = x.reshape(len(x), -1).astype(np.float32) / scale
         folds = StratifiedKFold(5, shuffle=True, random_state=job.seed)
         with warnings.catch_warnings():
-            # Its default, 100 steps, is what is compared; it is not always enough.
+            # Keep scikit-learn's default of 100 steps, even where it is not enough: it is the baseline.
             warnings.simplefilter("ignore", ConvergenceWarning)
             probs = cross_val_predict(LogisticRegression(), flat, y, cv=folds, method="predict_proba")
             model = LogisticRegression().fit(flat, y)
@@ -176,7 +177,7 @@ class Log(nn.Module):
 
 
 class AsGiven(_Untrained):
-    """The inputs are out-of-sample probabilities of somebody else's classifier already."""
+    """The inputs already are out-of-sample probabilities, of another classifier."""
 
     def look(
         self, x: npt.NDArray[Any], y: npt.NDArray[np.int64], job: Job
@@ -202,9 +203,9 @@ def detector(name: str, method: Method) -> Method:
     Parameters
     ----------
     name : str
-        own: `method` leaves probabilities itself (`auto` does). in-training: `method` is watched while it
-        trains. cross-fitted: `method` is trained in five folds. neighbours, logistic-regression and as-given
-        have no use for `method`.
+        own: `method` has out-of-sample probabilities itself (`auto` does). in-training: signals from one
+        training of `method`. cross-fitted: `method` is trained in five folds. neighbours,
+        logistic-regression and as-given do not use `method`.
     method : Method
     """
     if name == "own":

@@ -177,7 +177,7 @@ def _configuration(audit: StoredAudit, pictures: bool) -> str:
 
 @dataclass(frozen=True)
 class Imported:
-    """What became of a file of decisions: stored, known already, decided otherwise here."""
+    """Outcome of an import: decisions that were stored, already known, or in conflict with those here."""
 
     stored: int
     known: int
@@ -196,10 +196,10 @@ class _Said:
 
 
 def import_decisions(folder: str | Path, path: str | Path, *, overwrite: bool = False) -> Imported:
-    """Take decisions from a .csv or .parquet file, or from Label Studio's .json export.
+    """Import decisions from a .csv or .parquet file, or from Label Studio's .json export.
 
-    Rows are found by their id, and their given label must be the same. Rows that are decided
-    otherwise here stay as they are, unless `overwrite`. The same file again changes nothing.
+    Rows are matched by their id, and their given labels must agree. Rows with another decision here keep
+    it unless `overwrite` is set. Importing the same file again changes nothing.
     """
     audit, path = stored.read(folder), Path(path)
     said = _from_tasks(path) if path.suffix.lower() == ".json" else _from_table(path)

@@ -1,4 +1,4 @@
-"""What an audit says about a whole data set: rates with intervals, confusions, duplicates, the kind of noise."""
+"""Findings about a whole data set: rates with intervals, confusions, duplicates, the kind of noise."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from noisegate.data.dataset import Dataset
 from noisegate.quality import Judgement
 from noisegate.quality.intervals import Intervals, dependence, intervals
 
-#: Pairs of classes and groups of duplicates that are listed, points of the curve.
+#: Maximum numbers of listed pairs of classes and groups of duplicates, and of points of the curve.
 MOST_CONFUSED, MOST_DUPLICATES, MOST_POINTS = 50, 200, 150
-#: Products of numbers that looking up neighbours may take: a minute or two.
+#: Maximum number of multiplications of a search for neighbours: a minute or two.
 AFFORDABLE = 2e11
 
 
@@ -117,7 +117,7 @@ def instance_dependence(
 def truth(
     found: Judgement, clean: npt.NDArray[np.int64] | None, y: npt.NDArray[np.int64]
 ) -> dict[str, Any] | None:
-    """How good the flags are, where clean labels are known. Nothing else of an audit looks at these."""
+    """Measure the flags against clean labels, if these are known. Only this part of an audit uses them."""
     if clean is None:
         return None
     wrong = clean != y
@@ -140,8 +140,8 @@ def notes(data: Dataset, fit: CrossFit, found: Judgement) -> list[str]:
     majority = float(np.bincount(y).max() / len(y))
     if agree <= majority + 0.02:
         said.append(
-            f"The classifier repeats {agree:.0%} of the given labels out of fold, the most frequent label alone "
-            f"would be {majority:.0%}: it has learnt next to nothing, so these findings mean little."
+            f"The classifier predicts {agree:.0%} of the given labels out of fold; always predicting the most "
+            f"frequent label gets {majority:.0%}. It has learnt almost nothing, so these findings mean little."
         )
     rare = np.flatnonzero(np.bincount(y, minlength=data.n_classes) < 5)
     if len(rare):

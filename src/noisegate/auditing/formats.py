@@ -1,7 +1,7 @@
-"""Write corrected labels in the format of the original; everything else stays as it is.
+"""Write corrected labels in the format of the original, without changing anything else.
 
-A changed cell takes the spelling that the new class has elsewhere in the same file: the bytes of
-its cell in CSV, its value in Parquet and .npz. So types, quotes and number formats cannot drift.
+A changed cell gets the spelling that the new class has elsewhere in the same file (the bytes of the cell
+in CSV, the value in Parquet and .npz), so that types, quotes and number formats are preserved.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Correction:
         return Path(str(self.audit.source["path"]))
 
     def examples(self) -> dict[int, int]:
-        """For each class that is needed a row that carries it."""
+        """For each needed class, a row with that label."""
         found = {}
         for code in set(self.changes.values()):
             rows = np.flatnonzero(self.given == code)
@@ -105,7 +105,7 @@ def write_csv(what: Correction, out: Path) -> None:
 
     with atomic(out) as target:
         if out.name.lower().endswith(".gz"):
-            # No time and no name in the header: the same decisions give the same bytes.
+            # Without time and name in the gzip header, the same decisions give the same bytes.
             with gzip.GzipFile("", "wb", fileobj=target, mtime=0) as packed:
                 packed.writelines(parts())
         else:
@@ -192,7 +192,7 @@ def write_folder(what: Correction, out: Path) -> None:
     keys = _key_file(what.source)
     going = {} if keys else moves(what)
     out.parent.mkdir(parents=True, exist_ok=True)
-    # Made beside its place and renamed at the end: a copy that was stopped is never taken for a whole one.
+    # Write beside the target and rename at the end, so that an interrupted copy is never taken for complete.
     with tempfile.TemporaryDirectory(prefix=f".{out.name}.", suffix=".part", dir=out.parent) as scratch:
         target = Path(scratch) / "copy"
         links = bool(what.audit.source.get("options", {}).get("follow_links"))
@@ -215,7 +215,7 @@ def files_of(folder: Path, follow_links: bool) -> Iterator[str]:
             if os.path.islink(path) and not follow_links and not os.path.realpath(path).startswith(real):
                 raise InputError(f"{path} is a link out of {folder}; it is not copied")
         inside = [name for name in folders if not here.startswith(os.path.realpath(os.path.join(here, name)))]
-        folders[:] = inside  # a link that leads back up has no end
+        folders[:] = inside  # a link to a parent folder would never end
         yield from (os.path.relpath(os.path.join(here, name), folder) for name in sorted(files))
 
 

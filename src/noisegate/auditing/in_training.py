@@ -1,8 +1,8 @@
-"""Signals of one run in training: what its networks said about each row while they learnt.
+"""Signals about labels from one training run, without folds.
 
-A network contradicts wrong labels before it learns them by heart. The mean of its probabilities over the
-first third of the epochs keeps that; no folds are needed. Methods that judge labels as they train
-(`PhaseModule.label_signals`, `Objective.label_signals`) are heard too.
+A network contradicts wrong labels before it memorises them. The mean of its probabilities over the first
+third of the epochs captures that. Methods and objectives that judge labels while they train add signals
+of their own (`PhaseModule.label_signals`, `Objective.label_signals`).
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ from noisegate.objectives import CrossEntropy
 from noisegate.training.job import Job
 from noisegate.training.phase import Batch, Phase, PhaseModule, Phases, Update
 
-#: The share of the epochs over which probabilities are averaged: later ones repeat what was learnt by heart.
+#: Share of the epochs over which probabilities are averaged; later ones repeat memorised labels.
 EARLY = 1 / 3
-#: What names of signals begin with among the extras of what is fitted, and among the columns of an audit.
+#: Prefix of the names of signals among the extras of a classifier and the columns of an audit.
 PREFIX = "signal_"
 
 
 class Watched(PhaseModule):
-    """A phase's module, whose predictions of all training rows are added up at the end of each epoch.
+    """A phase's module that sums up its predictions of all training rows at the end of each epoch.
 
     Parameters
     ----------
     inner : PhaseModule
     job : Job
     epochs : int
-        How many there will be; probabilities are added up over the first of them.
+        Number of epochs of the phase; probabilities are summed over the first third.
 
     Attributes
     ----------
@@ -47,7 +47,7 @@ class Watched(PhaseModule):
     contradicted : int32 tensor (N,)
         Epochs after which another class was more probable than the given label.
     signals : tensor (N, S)
-        Sums over all epochs of what `label_signals` of the module and of its objective give.
+        Sums over all epochs of the `label_signals` of the module and of its objective.
     looks : int64 tensor ()
         Number of epochs.
     """
@@ -85,7 +85,7 @@ class Watched(PhaseModule):
 
     @torch.no_grad()
     def _signals(self, index: Tensor, x: Tensor | None = None) -> tuple[Tensor, dict[str, Tensor]]:
-        """Probabilities of some rows, and what is known of their labels beside them."""
+        """Probabilities of some rows, and the other signals about their labels."""
         rows = self._rows
         if x is None:
             x = rows.gather(index) if rows.resident else rows.read(index.cpu()).to(rows.device)
@@ -105,7 +105,7 @@ class Watched(PhaseModule):
 
     @torch.no_grad()
     def look(self) -> None:
-        """Predict all training rows and add that up."""
+        """Predict all training rows and add the results to the sums."""
         early = (self.looks < self._early).to(self.said.dtype)
         size = 4096 if len(self._rows.shape) == 1 else 512
         for index, x in self._rows.batches(torch.arange(len(self._rows)), size):
@@ -128,7 +128,7 @@ class Watched(PhaseModule):
 
 @dataclass
 class InTraining(Method):
-    """Any method, whose phases over all rows are watched. The classifier is the method's own.
+    """Any method, with signals collected in its phases over all rows. The classifier is the method's own.
 
     Parameters
     ----------
@@ -158,7 +158,7 @@ class InTraining(Method):
             except StopIteration as stop:
                 fitted: Fitted = stop.value
                 break
-            if phase.rows is not None:  # folds of its own see a part of the rows
+            if phase.rows is not None:  # phases on folds see only a part of the rows
                 history = yield phase
                 continue
             watched = Watched(phase.module, job, length_in_epochs(phase.recipe, len(job.train)))
@@ -166,6 +166,6 @@ class InTraining(Method):
             watched.look()
             found = found | watched.extras() | ({"said": found["said"]} if found else {})
         if not found:
-            raise InputError(f"{self.inner!r} trains on no phase over all rows, so it cannot be watched")
+            raise InputError(f"{self.inner!r} has no phase over all rows, so there are no signals to collect")
         fitted.extras |= found
         return fitted

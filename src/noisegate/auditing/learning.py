@@ -1,16 +1,16 @@
-"""Decisions teach: what reviewers found corrects the estimates for the rows they have not seen.
+"""Learn from decisions: the reviewers' answers correct the estimates for rows they have not seen.
 
 Each audited row has a calibrated probability p that its given label is wrong. Reviewers answer some
 rows, mostly the worst ones, which shows where p is too high or too low: in general, with growing p,
-for single classes, for single pairs of given and suggested class. A logistic regression of the
-answers says so,
+for single classes, for single pairs of given and suggested class. This is estimated by a logistic
+regression of the answers,
 
     logit P(wrong) = logit p + a + b (logit p - m) + u[given] + v[given, suggested],
 
 with normal priors around "p is right" on a, b, u and v, so that ten answers move the estimates a
 little and a thousand as far as they must. m is the mean of logit p over the answered rows.
-Intervals take in the uncertainty of the coefficients (Laplace's approximation) and that each row is
-wrong or not.
+Intervals include the uncertainty of the coefficients (Laplace's approximation) and the randomness of
+each row's being wrong or not.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ PRIORS = (0.75, 0.25, 0.7, 1.0)
 MOST_PAIRS = 500
 _Z95 = 1.959963984540054
 _STEPS = 50
-# Calibrated probabilities of exactly 0 or 1 would take infinitely many answers to move.
+# Keep probabilities away from 0 and 1, which no number of answers could move.
 _EDGE = 1e-4
 
 
@@ -57,7 +57,7 @@ class Interval:
 
 @dataclass(frozen=True, eq=False)
 class Learnt:
-    """What the answers say about all rows.
+    """Estimates for all rows, corrected by the answers.
 
     Attributes
     ----------
@@ -150,7 +150,7 @@ def learn(
     wrong: npt.ArrayLike,
     flags: Mapping[str, npt.NDArray[np.bool_]] | None = None,
 ) -> Learnt:
-    """Correct the estimates of all rows by the answers about some.
+    """Correct the estimates of all rows by the answers for some.
 
     Parameters
     ----------
@@ -182,7 +182,7 @@ def learn(
     theta, covariance = _fit(effects.matrix(rows), z[rows], truth[rows].astype(np.float64), effects.prior)
     x = effects.matrix(rest)
     new = truth.astype(np.float64)
-    # The edge keeps logits finite; where nothing was learnt p stays as it was.
+    # The edge keeps logits finite; without answers p must not change.
     new[rest] = expit(z[rest] + x @ theta) if len(rows) else np.asarray(p_wrong, np.float64)[rest]
     spread = new[rest] * (1 - new[rest])
 
@@ -203,7 +203,7 @@ def learn(
     return Learnt(new, len(rows), int(truth.sum()), total(np.ones(len(rest), bool)), precision)
 
 
-#: What the audit itself estimated, kept beside what was learnt since: answers must not count twice.
+#: Columns with the audit's first estimates, kept so that answers do not count twice.
 _FIRST = {name: f"first_{name}" for name in ("p_wrong", "is_label_issue", "is_sure")}
 
 
@@ -229,7 +229,7 @@ def learn_from(audit: StoredAudit, state: State) -> Learnt:
 
 
 def continued(audit: StoredAudit, state: State) -> StoredAudit:
-    """The audit with the decided rows taken as known, new estimates, and the others ranked again.
+    """Return the audit with the decided rows taken as known, new estimates, and the other rows ranked again.
 
     Answered rows come last, with p_wrong 0 and without flags: their label is known. The others are
     flagged where their new p_wrong reaches the threshold that the flags had at first.
@@ -242,7 +242,7 @@ def continued(audit: StoredAudit, state: State) -> StoredAudit:
         rows[kept] = _first(audit, name)
     before = rows[_FIRST["p_wrong"]].to_numpy()
     rows["p_wrong"] = np.where(answered, 0.0, learnt.p_wrong).astype(np.float32)
-    # The quality of a row nobody looked at is the probability that its label is right.
+    # The quality of an unanswered row is the probability that its label is right.
     quality = rows["quality"].to_numpy()
     rows["quality"] = np.where(answered, quality, 1.0 - learnt.p_wrong).astype(np.float32)
     for flag in ("is_label_issue", "is_sure"):
@@ -257,7 +257,7 @@ def continued(audit: StoredAudit, state: State) -> StoredAudit:
 
 
 def _estimates(audit: StoredAudit, learnt: Learnt, ranked: npt.NDArray[Any]) -> dict[str, Any]:
-    """The entries of audit.json that follow from what was learnt."""
+    """The entries of audit.json that change with the answers."""
     left, found, n = learnt.errors_left, learnt.wrong, len(audit)
     errors = Interval(found + left.value, found + left.low, found + left.high)
     cumulative = np.cumsum(ranked, dtype=np.float64)
@@ -285,7 +285,7 @@ def _estimates(audit: StoredAudit, learnt: Learnt, ranked: npt.NDArray[Any]) -> 
 def continue_audit(folder: str | Path) -> tuple[StoredAudit, Learnt]:
     """Take the decisions in an audit folder as known, rank the rest again, and write the audit anew.
 
-    The decisions stay where they are, and so does the audit's id.
+    The decisions and the audit's id are kept.
     """
     audit = stored.read(folder)
     log = open_log(audit)

@@ -1,4 +1,4 @@
-"""Which masks of a dataset to check: cross-fitted networks, a score for every image, regions, pictures."""
+"""Audit masks: cross-fitted networks, a score for every image, suspicious regions, pictures."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ from noisegate.quality.maps import Region, map_quality, map_regions, overlay
 if TYPE_CHECKING:
     import pandas as pd
 
-#: How many pictures are written, of the images that are probably worst.
+#: Maximum number of pictures to write, of the worst images.
 PICTURES = 50
-#: How many images the report lists, and how many from memory are kept with the audit.
+#: Maximum number of images that the report lists, and of images from memory stored with the audit.
 LISTED, KEPT = 100, 500
 
 
@@ -44,7 +44,7 @@ class MaskAudit:
     regions : list of list of Region
         Of every mask, those with most wrong pixels first.
     files : list of str
-        What the images are called.
+        Names of the images.
     classes : tuple of str
     settings : mapping
         How the networks were trained.
@@ -63,12 +63,12 @@ class MaskAudit:
 
     @property
     def order(self) -> npt.NDArray[np.int64]:
-        """The masks, those to look at first first: by wrong pixels, those without regions by their quality."""
+        """The masks, worst first: by expected wrong pixels, and those without regions by quality."""
         return np.lexsort((self.quality, -self.weights)).astype(np.int64)
 
     @property
     def issues(self) -> pd.DataFrame:
-        """One line a mask, worst first: row, file, quality, regions, wrong_pixels, is_label_issue."""
+        """One line per mask, worst first: row, file, quality, regions, wrong_pixels, is_label_issue."""
         import pandas as pd
 
         counts = np.array([len(found) for found in self.regions])
@@ -86,7 +86,7 @@ class MaskAudit:
 
     @property
     def region_table(self) -> pd.DataFrame:
-        """One line a region, in the order of `issues`: row, file, given and suggested class, pixels, box, ..."""
+        """One line per region, in the order of `issues`: row, file, given and suggested class, pixels, box, ..."""
         import pandas as pd
 
         lines = [
@@ -114,8 +114,8 @@ class MaskAudit:
     ) -> None:
         """Write an audit folder for the report, `noisegate review` and `noisegate apply`.
 
-        Its rows are the regions. Beside it lie `issues.csv` and `regions.csv`, and the overlays of the worst
-        masks as `overlays/ROW.png`.
+        Its rows are the regions. The folder also gets `issues.csv` and `regions.csv`, and the overlays of the
+        worst masks as `overlays/ROW.png`.
 
         Parameters
         ----------
@@ -123,7 +123,7 @@ class MaskAudit:
         data : Dataset
             What was audited.
         pictures : int, default=50
-            How many overlays.
+            Maximum number of overlays.
         options : mapping, optional
             Options of the loader, as they were given.
         """
@@ -252,8 +252,8 @@ def audit_masks(
 ) -> MaskAudit:
     """Find the training masks to check.
 
-    Each of `folds` networks is trained on the other folds and judges its own, so that no mask is judged by a
-    network that has seen it.
+    Each of `folds` networks is trained on the other folds, so that no mask is judged by a network that has
+    seen it.
 
     Parameters
     ----------
@@ -264,9 +264,9 @@ def audit_masks(
     folds : int, default=3
         At least 2.
     folder : path, optional
-        Checkpoints of the folds go there; the same call after a kill goes on.
+        Folder for checkpoints of the folds: if the process is killed, the same call resumes.
     regions : mapping, optional
-        What `noisegate.quality.map_regions` takes: threshold, margin, smallest.
+        Arguments of `noisegate.quality.map_regions`: threshold, margin, smallest.
     """
     from noisegate.runs.train import train
 
@@ -291,7 +291,7 @@ def audit_masks(
 
 
 def image_names(data: Dataset) -> list[str]:
-    """What the training images are called: paths below the folder of the data, or the numbers of the rows."""
+    """Names of the training images: paths below the folder of the data, or row numbers."""
     if "pairs" not in data.info:
         return [str(row) for row in range(len(data.train))]
     return [os.path.relpath(image, data.info["path"]) for image, _ in data.info["pairs"]["train"]]

@@ -1,4 +1,4 @@
-"""Which rows are alike: neighbours in a network's last layer, and near duplicates with different labels."""
+"""Similar rows: neighbours in a network's last layer, and near duplicates with different labels."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from noisegate.auditing.stored import Neighbours
 Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int64]
 
-#: Similarities held at a time: 64 MiB of float32.
+#: Number of similarities in memory at a time: 64 MiB of float32.
 _BLOCK = 1 << 24
-#: Directions that rows are ordered by to find duplicates, and how many rows in that order are compared.
+#: Number of projections for finding duplicates, and of following rows that each row is compared with.
 _DIRECTIONS, _WINDOW = 6, 4
 #: How many of the nearest rows vote.
 VOTERS = 20
 
 
 def normalised(features: npt.NDArray[Any]) -> Floats:
-    """Rows of features (N, d), centred and scaled to length one: their products are cosines."""
+    """Centre rows of features (N, d) and scale them to length one, so that inner products are cosines."""
     x = np.asarray(features, dtype=np.float32).reshape(len(features), -1)
     x = x - x.mean(axis=0)
     scale = x.std(axis=0)
@@ -52,7 +52,7 @@ def nearest(features: Floats, rows: Ints, k: int) -> Neighbours:
 
 
 def duplicates(x: npt.NDArray[Any], y: Ints, *, tolerance: float = 0.02, seed: int = 0) -> list[Ints]:
-    """Groups of rows that are all but equal and carry different labels, the largest first.
+    """Find groups of nearly equal rows with different labels, the largest groups first.
 
     Two rows are near duplicates if their distance is at most `tolerance` times the typical distance of two rows.
     Candidates are rows that lie beside each other in the order of random projections, so that no pair of
@@ -128,7 +128,7 @@ def _groups(links: Ints, n: int) -> list[Ints]:
 def vote(features: Floats, y: Ints, n_classes: int, k: int = VOTERS) -> npt.NDArray[np.float64]:
     """Probabilities (N, K) by the labels of each row's `k` nearest others, weighted by similarity.
 
-    One row's worth of the labels' shares is added, so that no class has probability 0.
+    The class shares are added with the weight of one row, so that no class has probability 0.
     """
     n = len(y)
     prior = np.bincount(y, minlength=n_classes) / n

@@ -1,11 +1,11 @@
-"""Decisions as plain data: what is asked for, what is stored, what became of it."""
+"""Decisions as plain data: requests, stored lines, outcomes."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-#: What can be decided. "accept": the suggestion is right; "keep": the given label is right; "choose": another class
-#: is; "skip": not now. Code 0 means that nothing is decided.
+#: The possible decisions. "accept": the suggestion is right; "keep": the given label is right; "choose": another
+#: class is; "skip": not now. Code 0 means that nothing is decided.
 DECISIONS = ("", "accept", "keep", "choose", "skip")
 CODES = {name: code for code, name in enumerate(DECISIONS)}
 
@@ -21,11 +21,11 @@ class Choice:
     decision : {"accept", "keep", "choose", "skip", ""}
         "" takes a decision back.
     label : int
-        Code of the class that is right, -1 where none is said.
+        Code of the right class, -1 if none is given.
     seen : int
-        Version of the row that the reviewer has seen; 0 where nothing was decided.
+        Version of the row that the reviewer has seen; 0 if nothing was decided.
     reviewer, at : str or None
-        Who decided and when, where that differs from the rest of the action: in imports.
+        Who decided and when, if that differs from the action (in imports).
     """
 
     row: int
@@ -38,7 +38,7 @@ class Choice:
 
 @dataclass(frozen=True)
 class Decided:
-    """The last decision about a row; `id` is its version, and decision "" says it was taken back."""
+    """The last decision about a row; `id` is its version, and decision "" means that it was undone."""
 
     id: int
     row: int
@@ -50,7 +50,7 @@ class Decided:
 
 @dataclass(frozen=True)
 class Line:
-    """A line of the table of decisions before it has a number; origin None is that number."""
+    """A line of the table of decisions before it has a number; origin None stands for its own number."""
 
     row: int
     decision: int
@@ -63,12 +63,12 @@ class Line:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of an action.
+    """The outcome of an action.
 
     Attributes
     ----------
     action : int or None
-        Its number in the log; None where nothing was done.
+        Its number in the log; None if nothing was done.
     changed : list of Decided
         New states of rows.
     conflicts : list of Decided

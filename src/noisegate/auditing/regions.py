@@ -23,7 +23,7 @@ from noisegate.data.masks import Coding, mask_content
 from noisegate.errors import DamagedFileError, InputError, MissingDataError
 from noisegate.quality.maps import Region, overlay
 
-#: What `task` and the kind of the source are in audit.json.
+#: The value of `task` and of the source's kind in audit.json.
 MASKS = "masks"
 _FILE, _INPUTS = "regions.npz", "inputs.npz"
 #: A close-up shows this many times the region's height and width, at least so many pixels.
@@ -34,7 +34,7 @@ Array = npt.NDArray[Any]
 
 @dataclass(frozen=True, eq=False)
 class StoredRegions:
-    """Where regions lie: one entry a region, in the order of the audit's rows.
+    """The places of regions, one entry per region, in the order of the audit's rows.
 
     Attributes
     ----------
@@ -43,7 +43,7 @@ class StoredRegions:
     boxes : int64 array (N, 4)
         top, left, bottom, right; the last two exclusive.
     bits : uint8 array
-        The pixels of all boxes, one after the other, eight a byte.
+        The pixels of all boxes, one after the other, packed into bits.
     """
 
     image: npt.NDArray[np.int64]
@@ -52,7 +52,7 @@ class StoredRegions:
 
     @classmethod
     def of(cls, regions: Sequence[tuple[int, Region]]) -> StoredRegions:
-        """From pairs of an image's row and a region."""
+        """Store pairs of (row of the image, region)."""
         pixels = [region.mask.ravel() for _, region in regions]
         return cls(
             np.array([row for row, _ in regions], np.int64),
@@ -122,7 +122,7 @@ class RegionPictures:
         self.audit, self.regions = audit, StoredRegions.read(audit)
         self.colours = np.asarray(audit.info["colours"], np.uint8)
         self.lines: dict[int, Any] = {line["row"]: line for line in audit.rows.to_dict("records")}
-        # Reviewers go through the regions of one image after the other.
+        # Cache images: reviewers see the regions of an image one after the other.
         self.image = functools.lru_cache(maxsize=4)(_reader(audit))
 
     def view(self, row: int) -> View:
@@ -131,7 +131,7 @@ class RegionPictures:
         line = self.lines[row]
         place = f"rows {top} to {bottom - 1}, columns {left} to {right - 1}"
         cells = [("image", str(line["image"])), ("region", f"{int(line['pixels']):,} pixels, {place}")]
-        self.image(int(self.regions.image[row]))  # an image that cannot be read is said here
+        self.image(int(self.regions.image[row]))  # reports an image that cannot be read
         return View(cells, _LAYERS)
 
     def picture(self, row: int, layer: str, size: int) -> bytes:
@@ -216,7 +216,7 @@ def _links(audit: StoredAudit) -> bool:
 
 
 def inside(folder: Path, name: str, follow_links: bool = False) -> Path:
-    """The path of a file of an audited folder; a name or a link that leads out of it is refused."""
+    """Return the path of a file of an audited folder; a name or link that leads out of it raises InputError."""
     path = folder / name
     place = os.path.normpath(path) if follow_links else os.path.realpath(path)
     top = os.path.normpath(folder) if follow_links else os.path.realpath(folder)
@@ -229,7 +229,7 @@ def inside(folder: Path, name: str, follow_links: bool = False) -> Path:
 
 
 def write_masks(audit: StoredAudit, changes: Mapping[int, int], out: Path) -> None:
-    """A copy of the folder in which the decided regions of masks have their new class.
+    """Copy the folder, with the decided regions of masks set to their new class.
 
     Parameters
     ----------
@@ -250,7 +250,7 @@ def write_masks(audit: StoredAudit, changes: Mapping[int, int], out: Path) -> No
     for row in sorted(changes):
         by_mask.setdefault(audit.info["pairs"][str(int(regions.image[row]))][1], []).append(row)
     out.parent.mkdir(parents=True, exist_ok=True)
-    # Made beside its place and renamed at the end: a copy that was stopped is never taken for a whole one.
+    # Write beside the target and rename at the end, so that an interrupted copy is never taken for complete.
     with tempfile.TemporaryDirectory(prefix=f".{out.name}.", suffix=".part", dir=out.parent) as scratch:
         target = Path(scratch) / "copy"
         for relative in files_of(folder, _links(audit)):
@@ -302,7 +302,7 @@ def _corrected(path: Path, coding: Coding, painted: Sequence[tuple[Any, Array, i
 
 
 def _values(coding: Coding, content: Array) -> Array:
-    """What stands in a mask for each class: numbers, or colours (K, 3)."""
+    """The mask's value of each class: numbers, or colours (K, 3)."""
     numbers = coding.encode(np.arange(len(coding.classes)))
     if content.ndim == 2:
         return numbers

@@ -1,8 +1,8 @@
 """The report of an audit: one self-contained HTML file, and a JSON file with all that it shows.
 
-`document` collects what is shown as plain data, which is the JSON twin; `render` fills the templates
-with it. Text from the data is escaped by the templates, and the page's policy allows nothing but its
-own script and style.
+`document` collects what the report shows as plain data, which is also the JSON file; `render` fills the
+templates with it. The templates escape text from the data, and the page's content security policy allows
+only its own script and style.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from noisegate.auditing.content import Cached, View, open_content
 from noisegate.auditing.stored import StoredAudit
 from noisegate.errors import InputError, NoisegateError
 
-#: Rows in full detail.
+#: Number of rows shown in full detail.
 WORST = 100
-#: Neighbours beside each of them.
+#: Number of neighbours shown with each.
 NEAR = 4
 _BINS = 20
 _CELL_CHARACTERS, _CELLS = 400, 30
@@ -185,7 +185,7 @@ def render(content: Mapping[str, Any]) -> str:
 
     environment = Environment(
         loader=PackageLoader("noisegate.auditing", "templates"),
-        # The templates end in .j2: without a default they would not be escaped.
+        # Escape always: jinja2 does not recognise HTML templates that end in .j2.
         autoescape=select_autoescape(default=True, default_for_string=True),
         undefined=StrictUndefined,
         trim_blocks=True,
@@ -211,7 +211,7 @@ def render(content: Mapping[str, Any]) -> str:
 
 
 def _hash(text: str) -> str:
-    """What a policy names an inline script or style by."""
+    """The hash by which a content security policy allows an inline script or style."""
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
 

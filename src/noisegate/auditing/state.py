@@ -1,4 +1,4 @@
-"""The decisions in force: the state of every row as arrays, the log in an audit's folder, labels that change."""
+"""The current state of decisions: arrays for all rows, the log in an audit's folder, changed labels."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from noisegate.errors import InputError
 
 
 class State:
-    """The last decision about every row, as arrays that follow the log.
+    """The last decision about every row, as arrays kept up to date with the log.
 
     Attributes
     ----------
@@ -27,7 +27,7 @@ class State:
     reviewer : int32 array (N,)
         Places in `reviewers`, -1 for nobody.
     revision : int
-        Number of the last decision that is in the arrays.
+        Number of the last decision included in the arrays.
     """
 
     def __init__(self, log: Decisions, n: int) -> None:
@@ -43,7 +43,7 @@ class State:
         self.refresh()
 
     def refresh(self) -> int:
-        """Take in what was stored since; the number of decisions that came."""
+        """Read new decisions from the log; return their number."""
         with self._guard:
             new = self._log.since(self.revision)
             for decided in new:
@@ -72,7 +72,7 @@ class State:
 
     @property
     def answered(self) -> npt.NDArray[np.bool_]:
-        """Rows about which a label is decided; a skip answers nothing."""
+        """Rows with a decided label; skipped rows do not count."""
         return (self.decision != CODES[""]) & (self.decision != CODES["skip"])
 
 

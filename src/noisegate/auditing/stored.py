@@ -1,4 +1,4 @@
-"""The audit folder: what an audit found, as files that a report, the review page and `apply` read.
+"""The audit folder: the findings as files, read by the report, the review page and `apply`.
 
     audit.json       everything small: classes, noise, curve, settings
     rows.parquet     one line per row of the data, worst first
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 FORMAT = 1
 KIND = "noisegate-audit"
-#: Columns of rows.parquet that every reader counts on, with their types. `row` counts from 0 in the order of
+#: Required columns of rows.parquet, with their types. `row` counts from 0 in the order of
 #: the data; `id` is what people call the row (`row_names`).
 COLUMNS = {
     "row": "int64",
@@ -46,9 +46,9 @@ COLUMNS = {
     "is_sure": "bool",
 }
 _REQUIRED = ("audit_id", "source", "classes", "label_values")
-#: Matrices of more classes than this stand in matrices.npz: as JSON they would take tens of megabytes.
+#: Matrices of more classes than this are stored in matrices.npz: as JSON they would take tens of megabytes.
 MOST_CLASSES_IN_JSON = 100
-#: Probabilities of more numbers than this are stored in half precision.
+#: Probabilities with more numbers than this are stored in half precision.
 _HALF_ABOVE = 50_000_000
 _BLOCK = 1 << 20
 
@@ -71,7 +71,7 @@ class Neighbours:
     similarity: npt.NDArray[np.float32]
 
     def of(self, row: int) -> list[tuple[int, float]]:
-        """(row, similarity) of the neighbours of one row; nothing where they are not known.
+        """(row, similarity) of the neighbours of one row; empty if they are not known.
 
         >>> near = Neighbours(np.array([3, 7]), np.array([[1, 2], [4, 5]]), np.array([[0.5, 0.25], [1.0, 0.5]]))
         >>> near.of(7), near.of(4)
@@ -85,7 +85,7 @@ class Neighbours:
 
 @dataclass(frozen=True, eq=False)
 class StoredAudit:
-    """What stands in an audit folder.
+    """The content of an audit folder.
 
     Attributes
     ----------
@@ -122,7 +122,7 @@ class StoredAudit:
 
     @property
     def source(self) -> Mapping[str, Any]:
-        """Where the data lie: kind, path, label, options, fingerprint, rows."""
+        """Where the data are: kind, path, label, options, fingerprint, rows."""
         source: Mapping[str, Any] = self.info["source"]
         return source
 
@@ -153,7 +153,7 @@ def source_of(
     image_shape: Sequence[int] | None = None,
     texts: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """Describe where audited data lie, so that they can be shown and corrected later.
+    """Describe where audited data are, so that they can be shown and corrected later.
 
     Parameters
     ----------
@@ -192,7 +192,7 @@ def source_of(
 
 
 def row_names(source: Mapping[str, Any]) -> list[str]:
-    """What people call the rows: their numbers in the file, as a spreadsheet shows them.
+    """Names of the rows for people: their numbers in the file, as a spreadsheet shows them.
 
     The first row of a CSV file is 2, since its header is 1; of a Parquet file 1. Arrays count from 0, as
     Python does. Images have the names of their files instead.
@@ -207,7 +207,7 @@ def row_names(source: Mapping[str, Any]) -> list[str]:
 
 
 def called(source: Mapping[str, Any]) -> str:
-    """What the names of the rows are, for a heading.
+    """What the names of the rows are, for a column heading.
 
     >>> called({"kind": "table"}), called({"kind": "folder"}), called({"kind": "memory"})
     ('row of the file', 'file', 'row')
@@ -216,7 +216,7 @@ def called(source: Mapping[str, Any]) -> str:
 
 
 def fingerprint(path: Path) -> str:
-    """A text that changes with a file's bytes, or with the names and sizes of a folder's files."""
+    """A string that changes with a file's bytes, or with the names and sizes of a folder's files."""
     digest = hashlib.sha256()
     if path.is_dir():
         for here, folders, files in os.walk(path):
@@ -241,7 +241,8 @@ def fingerprint(path: Path) -> str:
 def write(folder: str | os.PathLike[str], audit: StoredAudit) -> Path:
     """Write an audit to a folder; audit.json comes last, so a folder that has it is complete.
 
-    Further columns of `rows` are kept. Files of an earlier audit in the folder are replaced, decisions stay.
+    Further columns of `rows` are stored too. Files of an earlier audit in the folder are replaced; decisions
+    are kept.
     """
     folder = Path(folder)
     if folder.exists() and not folder.is_dir():
@@ -291,7 +292,7 @@ def _write_arrays(path: Path, arrays: Mapping[str, npt.NDArray[Any]] | None) -> 
 
 
 def _checked(rows: pd.DataFrame, n_classes: int, what: str) -> pd.DataFrame:
-    """The rows with the columns every reader counts on; what cannot be is refused."""
+    """Check the rows and return their required columns."""
     missing = [name for name in COLUMNS if name not in rows.columns]
     if missing:
         raise DamagedFileError(f"{what} lacks the columns {', '.join(missing)} in its rows")

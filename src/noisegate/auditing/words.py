@@ -10,7 +10,8 @@ import numpy as np
 
 from noisegate.auditing.stored import StoredAudit
 
-#: Directions of signs that leave the text around them alone: letters from left to right, digits, marks, spaces.
+#: Bidirectional classes of characters that do not affect the text around them: letters from left to right,
+#: digits, marks, spaces.
 _PLAIN = frozenset({"L", "EN", "ES", "ET", "CS", "NSM", "ON", "WS", "S", "B", "BN", ""})
 
 
@@ -26,7 +27,7 @@ def number(value: float) -> str:
 
 
 def share(value: float) -> str:
-    """A share in per cent, with a digit where it is small; the sign stays on the line of its number.
+    """A share in per cent, with a digit if it is small; number and sign stay on one line.
 
     >>> share(0.4021) == "40" + chr(0xA0) + "%", share(0.0312) == "3.1" + chr(0xA0) + "%"
     (True, True)
@@ -50,7 +51,7 @@ def p_value(p: float) -> str:
 
 
 def isolated(name: str) -> str:
-    """A name within a sentence: signs that turn the direction of text must not turn the rest.
+    """Isolate a name within a sentence, so that right-to-left text in it does not affect the rest.
 
     >>> isolated("cat"), isolated(chr(0x5D0)) == chr(0x2068) + chr(0x5D0) + chr(0x2069)
     ('cat', True)
@@ -60,7 +61,7 @@ def isolated(name: str) -> str:
 
 
 def summary(audit: StoredAudit, name: str) -> list[str]:
-    """What the audit found, the most important first."""
+    """The findings of the audit, the most important first."""
     first = (_images,) if audit.info.get("images") else (_size, _flags)
     parts = (*first, _curve, _confused, _dependence, _duplicates, _cleaning, _truth)
     return [sentence for part in parts for sentence in part(audit, name) if sentence]
@@ -72,7 +73,7 @@ def unit(audit: StoredAudit) -> str:
 
 
 def _images(audit: StoredAudit, name: str) -> list[str]:
-    """Of an audit of masks, whose rows are regions."""
+    """Sentences of an audit of masks, whose rows are regions."""
     images, errors = audit.info["images"], audit.info.get("errors")
     pixels = int(((1 - audit.rows["quality"]) * audit.rows["pixels"]).sum())
     found = [

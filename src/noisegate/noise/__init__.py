@@ -41,7 +41,7 @@ __all__ = [
     "stream",
 ]
 
-#: Every kind of noise by its name, users' own among them: what `noisegate list noises` shows.
+#: Every kind of noise by its name, including a user's own; `noisegate list noises` shows them.
 NOISES = Noise.classes
 
 

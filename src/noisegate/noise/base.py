@@ -1,4 +1,4 @@
-"""The base class of label noise: corrupt labels, and give a transition matrix where there is one."""
+"""The base class of label noise: corrupts labels, and has a transition matrix if one exists."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ _STREAM = 0x401_5E
 class Noise(ABC):
     """How labels go wrong.
 
-    A subclass is a frozen dataclass: it checks its settings when it is made and draws in `draw`.
-    Two noises are equal when their settings are.
+    A subclass is a frozen dataclass that checks its settings in `__post_init__` and draws labels in
+    `draw`. Two noises are equal if their settings are.
 
     Attributes
     ----------
     kind : str
-        Its name: on the command line, in studies, in files.
+        Its name on the command line, in studies and in files.
     needs_x : bool
         Whether `corrupt` needs the inputs as well as the labels.
     """
 
     kind: ClassVar[str]
     needs_x: ClassVar[bool] = False
-    #: Every noise class by its kind; a class that states its kind joins when it is defined.
+    #: Every noise class by its kind. A subclass that sets `kind` is registered when it is defined.
     classes: ClassVar[Registry[type[Noise]]] = Registry("noise")
 
     def __init_subclass__(cls, **options: Any) -> None:
@@ -57,7 +57,7 @@ class Noise(ABC):
         Parameters
         ----------
         y : integer array (N,)
-            Clean labels in 0..K-1; never changed.
+            Clean labels in 0..K-1. The array is not modified.
         x : array (N, ...), optional
             Inputs, for noise that depends on them; other noise ignores them.
         n_classes : int, optional
@@ -68,7 +68,7 @@ class Noise(ABC):
         Returns
         -------
         int64 array (N,)
-            A new array, also where nothing changed.
+            A new array, even if no label changed.
         """
         labels, k = check_labels(y, n_classes)
         inputs = None
@@ -82,13 +82,13 @@ class Noise(ABC):
 
     @abstractmethod
     def draw(self, y: Labels, x: npt.NDArray[Any] | None, n_classes: int, seed: int) -> Labels:
-        """Observed labels for checked clean ones, as a new array.
+        """Draw observed labels for checked clean labels; return a new array.
 
-        Random numbers come from `stream(seed)`.
+        Take random numbers from `stream(seed)`.
         """
 
     def transition(self, n_classes: int) -> Matrix:
-        """The matrix T with T[i, j] = P(observed j | clean i), where there is one.
+        """The matrix T with T[i, j] = P(observed j | clean i). InputError if there is none.
 
         Returns
         -------
@@ -106,7 +106,7 @@ class Noise(ABC):
 
     @staticmethod
     def from_dict(description: Mapping[str, Any]) -> Noise:
-        """Make the noise that `to_dict` described."""
+        """Make a noise from the result of `to_dict`."""
         from noisegate.noise import build
 
         return build(description)
@@ -123,7 +123,7 @@ class Noise(ABC):
 
 
 def stream(seed: int, *key: int) -> np.random.Generator:
-    """The generator of `seed`; different keys give independent streams."""
+    """Make the random generator of `seed`; different keys give independent streams."""
     return np.random.default_rng([_STREAM, seed, *key])
 
 

@@ -1,4 +1,4 @@
-"""Confident counting of observed against clean classes, over probabilities of any size in bounded memory."""
+"""Count confident rows by observed and clean class, for probabilities of any size in bounded memory."""
 
 from __future__ import annotations
 
@@ -14,8 +14,7 @@ from noisegate.errors import InputError
 Probs = npt.NDArray[np.floating[Any]]
 Ints = npt.NDArray[np.int64]
 
-#: Numbers of a block: 1 MiB of float64, which stays in a core's cache over all that is done with
-#: it.
+#: Numbers in a block: 1 MiB of float64, which stays in a core's cache while it is processed.
 BLOCK = 1 << 17
 #: Up to this many classes, rows are so short that going along columns is faster.
 FEW = 64
@@ -132,7 +131,7 @@ class Confident:
             if self.wide:
                 best = part.argmax(axis=1)
                 self._best[block], self._top[block], self._own[block] = best, part[rows, best], own
-        # A class nobody is labelled as gets a threshold nobody reaches; none lets a probability of
+        # A class without labels gets a threshold that no row reaches; no threshold lets a probability of
         # 0 pass.
         mean = np.where(self.observed > 0, total / np.maximum(self.observed, 1), np.inf)
         self.threshold = mean.clip(min=2 * SLACK)

@@ -1,4 +1,4 @@
-"""Labels by human annotators: noise that is read, not sampled."""
+"""Labels by human annotators: noise that is read from a file, not sampled."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from noisegate.noise.labels import label_hash
 class Human(Noise):
     """Labels of human annotators, such as CIFAR-10N (Wei et al., 2022), in the order of the training set.
 
-    `corrupt(y)` returns these labels whatever the seed, after checking that there are as many as in
-    `y` and, where the holder knows the clean labels, that `y` is those: otherwise the order of the
-    training set differs and every label would belong to another image.
+    `corrupt(y)` returns these labels for any seed. It checks that their number is that of `y` and, if
+    `clean` was given, that `y` equals the clean labels: otherwise the training set is in another order,
+    and labels would belong to other images.
 
     Parameters
     ----------
     labels : integer array (N,)
     name : str
-        Where they are from, e.g. "cifar10n-worst".
+        Their origin, e.g. "cifar10n-worst".
     clean : integer array (N,), or the `label_hash` of one, optional
         The clean labels in the same order; only their hash is kept.
 

@@ -28,7 +28,7 @@ class InstanceDependent(Noise):
 
         P(observed j | x, y) = q softmax(a)_j for j != y,     P(observed y | x, y) = 1 - q.
 
-    So examples that look alike go wrong alike. The expected flip rate is the mean of the truncated
+    So similar examples get similar wrong labels. The expected flip rate is the mean of the truncated
     normal: `rate` in the middle of [0, 1], but 0.08 at rate 0 with std 0.1.
 
     Parameters
@@ -44,10 +44,10 @@ class InstanceDependent(Noise):
     Notes
     -----
     The scale decides how hard the problem is. Large inputs make the softmax one-hot: each image then has one wrong
-    class that gets the whole of its q, and at q = 0.5 that class ties with the right one. The right class leads the
+    class that gets all of its q, and at q = 0.5 that class ties with the right one. The right class leads the
     likeliest wrong one by 1 - q - q max_j softmax(a)_j; on the training images of Fashion-MNIST at q = 0.5 (seed 0)
-    that is below 0.01 for 99.8 % of them with "raw", for 60.5 % with "unit", whose mean is 0.041. Results published
-    with this noise are of "raw".
+    that is below 0.01 for 99.8 % of them with "raw", for 60.5 % with "unit", whose mean is 0.041. Published results
+    with this noise used "raw".
 
     There is no standardisation. Inputs are flattened and worked through class by class in chunks,
     so memory does not grow with N K d.

@@ -72,7 +72,9 @@ def describe(clean: npt.ArrayLike, observed: npt.ArrayLike, n_classes: int | Non
       class 1: 2 labels, 0.00% wrong
       no examples of class 2
     """
-    if np.ndim(clean) == 3 and np.shape(clean) == np.shape(observed):  # of maps the pixels that have a label
+    if np.ndim(clean) == 3 and np.shape(clean) == np.shape(
+        observed
+    ):  # in maps, count only pixels with a label
         counted = (np.asarray(clean) != VOID) & (np.asarray(observed) != VOID)
         clean, observed = np.asarray(clean)[counted], np.asarray(observed)[counted]
     a, k = check_labels(clean, n_classes, "clean labels")
@@ -98,7 +100,7 @@ def label_hash(labels: npt.ArrayLike) -> str:
     '2611ee156db4'
     """
     labels = np.asarray(labels)
-    if labels.ndim == 3:  # maps are many numbers: their bytes
+    if labels.ndim == 3:  # maps are too large to hash as text: hash their bytes
         return hashlib.sha256(np.ascontiguousarray(labels.astype(np.int16)).tobytes()).hexdigest()
     checked, _ = check_labels(labels, None if labels.size else 1)
     return hashlib.sha256("".join(f"{label}\n" for label in checked.tolist()).encode()).hexdigest()
@@ -219,7 +221,7 @@ def _read(path: Path) -> str:
 
 
 def _read_header(path: str | Path, line: str) -> dict[str, Any]:
-    """The header, all of whose keys are there and of the right kind."""
+    """Read the header, and check that it is complete."""
     if not line:
         raise DamagedFileError(f"{path} is empty; expected labels written by save_labels")
     if not line.startswith(_MAGIC):

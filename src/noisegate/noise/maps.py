@@ -18,7 +18,7 @@ SEGMENTS = ("swap", "drop", "shift")
 
 
 class MapNoise(Noise):
-    """Noise on maps of labels `(N, H, W)`: every image is drawn by itself, void pixels stay void.
+    """Noise on maps of labels `(N, H, W)`: every image is drawn independently, and void pixels stay void.
 
     A subclass defines `draw_map`. `describe` of labels and noise gives the realised rate, over
     pixels with a label.
@@ -59,7 +59,7 @@ class MapNoise(Noise):
 
     @abstractmethod
     def draw_map(self, y: Map, n_classes: int, rng: np.random.Generator) -> Map:
-        """One observed map `(H, W)`; what it says of void pixels does not count."""
+        """Draw one observed map `(H, W)`; its values at void pixels are ignored."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -235,7 +235,7 @@ def segments(y: Map) -> npt.NDArray[np.int32]:
 
 
 def _foreground(y: Map) -> npt.NDArray[np.int32]:
-    """`segments`, without those of the most frequent class: what the others stand before cannot give way."""
+    """`segments` without those of the most frequent class, which is taken to be the background."""
     return np.where(y == np.bincount(y[y != VOID].ravel(), minlength=1).argmax(), 0, segments(y))
 
 

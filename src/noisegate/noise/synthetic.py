@@ -41,8 +41,8 @@ LEVELS: Mapping[str, tuple[float, ...]] = {
 class Symmetric(Noise):
     """Symmetric noise: all classes are corrupted at the same rate, towards all classes equally.
 
-    With probability `rate` a label is drawn anew, uniformly. There are two conventions for what
-    from:
+    With probability `rate` a label is redrawn uniformly. There are two conventions for the classes to
+    draw from:
 
     - `include_self=True`: from all K classes, the clean one among them. The true flip rate is only
       rate (K - 1) / K, e.g. 0.36 for rate 0.4 and 10 classes. This is what the Logistic-Normal

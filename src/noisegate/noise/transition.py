@@ -26,8 +26,8 @@ def estimate_transition(
     ----------
     probs : array (N, K)
         Probabilities of the *observed* label from a model that was not trained on these rows: by
-        cross-validation or on held-out data. A model that has learnt the labels by heart makes T
-        look like the identity.
+        cross-validation or on held-out data. A model that has memorised the labels makes T look
+        like the identity.
     y : integer array (N,), optional
         Observed labels; "confident" needs them, "anchor" does not.
     method : "anchor" or "confident"

@@ -1,4 +1,4 @@
-"""The review page's addresses: files of the page, rows, pictures, decisions."""
+"""The HTTP interface of the review page: its files, rows, pictures, decisions."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from noisegate.auditing.review.security import MOST_BYTES, Guard
 from noisegate.auditing.review.session import MOST_ROWS, Review
 from noisegate.errors import InputError, MissingDataError, NoisegateError
 
-# A closed list: no name from a request ever becomes a path.
+# A fixed list, so that names in requests never become paths.
 _FILES = {
     "review.js": "text/javascript; charset=utf-8",
     "review.css": "text/css; charset=utf-8",
@@ -38,11 +38,11 @@ def build(review: Review, *, token: str, port: int, reviewer: str) -> Starlette:
     ----------
     review : Review
     token : str
-        What requests that change something must carry.
+        Required in requests that change something.
     port : int
         The port of the server, which is part of its host and origin.
     reviewer : str
-        Who decides, where the page is not told another name.
+        Default name of the reviewer.
     """
     pages = _Pages(review, reviewer)
     routes = [
@@ -61,7 +61,7 @@ def build(review: Review, *, token: str, port: int, reviewer: str) -> Starlette:
 
 
 def _answers(function: Callable[..., dict[str, Any]]) -> Callable[[Request], Any]:
-    """A handler that answers with JSON; what the user can mend is said with status 400."""
+    """Make a handler that answers with JSON; errors of the user have status 400."""
 
     async def handle(request: Request) -> Response:
         try:
@@ -70,7 +70,7 @@ def _answers(function: Callable[..., dict[str, Any]]) -> Callable[[Request], Any
         except NoisegateError as error:
             return JSONResponse({"error": str(error)}, status_code=400)
         except sqlite3.OperationalError as error:
-            # A full disk or a lock that stays: nothing was stored, and the page tries again.
+            # A full disk or a held lock: nothing was stored, and the page tries again.
             return JSONResponse({"error": f"the decision could not be stored ({error})"}, status_code=503)
         conflict = request.method == "POST" and not result["n_changed"] and result["n_conflicts"]
         return JSONResponse(result, status_code=409 if conflict else 200)
@@ -79,7 +79,7 @@ def _answers(function: Callable[..., dict[str, Any]]) -> Callable[[Request], Any
 
 
 async def _body(request: Request) -> dict[str, Any]:
-    """The request's JSON object; a limit holds also where no length was announced."""
+    """Read the request's JSON object, up to a limit of bytes."""
     if request.headers.get("content-type", "").partition(";")[0].strip() != "application/json":
         raise InputError("expected JSON (content-type: application/json)")
     content = bytearray()
@@ -115,7 +115,7 @@ class _Pages:
         return Response((self.files / name).read_bytes(), media_type=_FILES[name])
 
     def audit(self, request: Request, body: dict[str, Any]) -> dict[str, Any]:
-        """What does not change, and who reviews."""
+        """The constant facts of the audit, and the reviewer."""
         return self.review.describe() | {"reviewer": self.reviewer}
 
     def rows(self, request: Request, body: dict[str, Any]) -> dict[str, Any]:
@@ -134,7 +134,7 @@ class _Pages:
         )
 
     def progress(self, request: Request, body: dict[str, Any]) -> dict[str, Any]:
-        """How far the review is, and what changed."""
+        """The progress of the review, and recent changes."""
         reviewer = str(request.query_params.get("as") or self.reviewer)
         told = self.review.progress(Filter.of(request.query_params), _integer(request.query_params, "since"))
         return told | {"can": self.review.log.can(reviewer)}

@@ -1,4 +1,4 @@
-"""Which rows a page shows: what stands in its address, and the rows that it means."""
+"""Filters of rows: from the parameters of a page's address to rows."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Filter:
     show : {"look", "sure", "all"}
         Flagged rows, surely wrong rows, or all.
     state : {"open", "decided", "skipped", "changed", "kept", "all"}
-        open: nothing is decided. decided: a label is. changed, kept: another label, or the given one.
+        open: no decision. decided: a label was decided. changed, kept: another label, or the given one.
     given, suggested : str
         Names of classes; "" for any. Both together are a pair.
     qmin, qmax : float
@@ -53,7 +53,7 @@ class Filter:
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> Filter:
-        """From the parameters of an address; those that are no filter are left alone."""
+        """Make a filter from the parameters of an address; other parameters are ignored."""
         given: dict[str, Any] = {}
         for field in fields(cls):
             if field.name in values and values[field.name] not in ("", None):

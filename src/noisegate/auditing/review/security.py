@@ -1,10 +1,10 @@
-"""Who may talk to the review page: this machine, this page, with its token.
+"""Access control of the review page: only this machine, this page, with its token.
 
-A local server can be reached by every page that the browser shows. So each request must name the
-server as its host (another name that leads to 127.0.0.1 would be DNS rebinding), must not come from
-another origin, and must carry the session's cookie or token. One that changes something must carry
-the token itself, which no other origin can read: it is in no page, only in the first address, and
-stays in the browser's storage for this origin.
+Every page that the browser shows can send requests to a local server. So each request must have this
+server as its host (another name for 127.0.0.1 would be DNS rebinding), must not come from another
+origin, and must carry the session's cookie or token. A request that changes something must carry the
+token itself, which no other origin can read: it is part of the first address only, never of a page, and
+is kept in the browser's storage for this origin.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 TOKEN_HEADER = "x-noisegate-token"
-#: Nothing but this server's own files; Trusted Types refuse text as markup even if a script tried.
+#: Allow only this server's own files. Trusted Types stop scripts from using text as markup.
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'"
@@ -35,7 +35,7 @@ HEADERS = {
     "cache-control": "no-store",
 }
 _SAFE = ("GET", "HEAD")
-#: Bytes of a request, at most; decisions about ten thousand rows take one million.
+#: Maximum size of a request in bytes; decisions about ten thousand rows take one million.
 MOST_BYTES = 4 << 20
 
 
@@ -45,7 +45,7 @@ def new_token() -> str:
 
 
 class Guard:
-    """ASGI middleware that refuses what does not come from the page.
+    """ASGI middleware that refuses requests which do not come from the page.
 
     Parameters
     ----------
@@ -58,7 +58,7 @@ class Guard:
     def __init__(self, app: ASGIApp, token: str, port: int) -> None:
         self.app, self.token = app, token
         self.hosts = {f"127.0.0.1:{port}", f"localhost:{port}"}
-        # Cookies know no ports: the name keeps servers apart, and the value does not give the token away.
+        # Cookies are shared by all ports: the name separates servers, and the value does not reveal the token.
         self.cookie = f"noisegate-{port}"
         self.session = hashlib.sha256(b"session:" + token.encode()).hexdigest()
 
@@ -83,7 +83,7 @@ class Guard:
             await self.app(scope, receive, guarded)
 
     def _refusal(self, scope: Scope) -> Response | None:
-        """Why a request is refused; None where it is not."""
+        """The reason for refusing a request; None if it is accepted."""
         headers = Headers(scope=scope)
         host = headers.get("host", "")
         if host not in self.hosts:
@@ -104,7 +104,7 @@ class Guard:
         return _refused("open the address that `noisegate review` printed: it carries the token")
 
     def _welcome(self, scope: Scope) -> Response | None:
-        """The first visit: the token moves from the address to where only this page reads it."""
+        """Answer the first visit: set the cookie; the page moves the token from the address to its storage."""
         if not self._brings_token(scope):
             return None
         rest = [(k, v) for k, v in QueryParams(scope["query_string"]).multi_items() if k != "token"]

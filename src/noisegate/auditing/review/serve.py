@@ -29,14 +29,14 @@ def serve(
     folder : path
         An audit folder.
     port : int, default=0
-        0: any that is free.
+        0: any free port.
     reviewer : str, default=None
-        Who decides; default: the name of the account.
+        Name of the reviewer; default: the name of the account.
     root : path, default=None
         Where named data sets lie.
     token : str, default=None
-        What requests must carry; default: a random one. A server that is started again with the
-        same token and port goes on with the pages that are open.
+        Required in requests; default: a random one. A server that is restarted with the same token and
+        port keeps serving pages that are already open.
     started : callable
         Called with the page's address once it can be opened.
     """
@@ -73,7 +73,7 @@ def serve(
 
 
 def _listen(port: int) -> socket.socket:
-    """A socket of this machine alone."""
+    """Open a socket on the loopback interface."""
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:

@@ -1,4 +1,4 @@
-"""What the review page can ask for and do, without HTTP: rows, progress, decisions."""
+"""The operations of the review page, without HTTP: rows, progress, decisions."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from noisegate.auditing.state import State, open_log
 from noisegate.auditing.stored import StoredAudit
 from noisegate.errors import InputError
 
-#: Rows of one answer, at most.
+#: Maximum number of rows in an answer.
 MOST_ROWS = 200
-#: Classes whose probability is shown.
+#: Number of classes whose probability is shown.
 TOP = 5
-#: Neighbours that are shown.
+#: Number of neighbours to show.
 NEAR = 6
-#: Seconds between two corrections of the estimates: they take a moment where rows are many.
+#: Minimum seconds between two corrections of the estimates, which take time for many rows.
 _PATIENCE = 1.0
 #: Keys that the page uses itself.
 RESERVED = "jksugb"
@@ -36,7 +36,7 @@ class Review:
     Parameters
     ----------
     audit : StoredAudit
-        Read from a folder; its decisions lie there.
+        Read from a folder, which also holds its decisions.
     root : path, default=None
         Where named data sets lie.
     """
@@ -64,7 +64,7 @@ class Review:
     # -- what the page shows -----------------------------------------------------------------------
 
     def describe(self) -> dict[str, Any]:
-        """What does not change: classes with their keys, counts, where the data lie."""
+        """The constant facts: classes with their keys, counts, where the data are."""
         audit, flags = self.audit, self.selector.flags
         return {
             "audit_id": audit.audit_id,
@@ -152,7 +152,7 @@ class Review:
         }
 
     def progress(self, wanted: Filter, since: int | None = None) -> dict[str, Any]:
-        """How far the review is, and what changed since a revision."""
+        """The progress of the review, and the changes since a revision."""
         self.state.refresh()
         answered, skipped = self.state.answered, self.state.decision == CODES["skip"]
         look = self.selector.flags["look"]
@@ -171,7 +171,7 @@ class Review:
         }
 
     def _errors_left(self, learnt: Learnt) -> dict[str, float]:
-        """Before the first answer the audit's own estimate says it, whose interval knows more."""
+        """Estimate the wrong labels left. Before the first answer, use the audit's own estimate and interval."""
         own = self.audit.info.get("errors")
         if own and not learnt.answered:
             return {key: float(own[key]) for key in ("value", "low", "high")}
@@ -213,7 +213,7 @@ class Review:
         return Choice(row, decision, code, seen)
 
     def decide(self, choices: Sequence[Mapping[str, Any]], *, reviewer: str, key: str) -> dict[str, Any]:
-        """Decide about single rows; each names the version of it that was seen."""
+        """Decide about single rows; each choice states the version of the row that was seen."""
         checked = [
             self._choice(c.get("row"), c.get("decision"), c.get("label"), c.get("seen")) for c in choices
         ]
@@ -228,7 +228,7 @@ class Review:
         self.state.refresh()
         rows = self.selector.row[self.selector.mask(wanted)].tolist()
         versions = self.state.version[rows]
-        # A version that cannot be: such rows come back as conflicts.
+        # An impossible version, so that such rows are returned as conflicts.
         choices = [
             self._choice(row, decision, label, int(version) if version <= revision else revision)
             for row, version in zip(rows, versions, strict=True)
@@ -236,11 +236,11 @@ class Review:
         return self._told(self.log.decide(choices, reviewer=reviewer, key=key))
 
     def undo(self, *, reviewer: str, key: str) -> dict[str, Any]:
-        """Take back the reviewer's last action."""
+        """Undo the reviewer's last action."""
         return self._told(self.log.undo(reviewer=reviewer, key=key))
 
     def redo(self, *, reviewer: str, key: str) -> dict[str, Any]:
-        """Do again what was taken back last."""
+        """Redo the reviewer's last undone action."""
         return self._told(self.log.redo(reviewer=reviewer, key=key))
 
     def _told(self, outcome: Outcome) -> dict[str, Any]:
@@ -266,7 +266,7 @@ def _whole(value: Any) -> bool:
 
 
 def class_keys(classes: Sequence[str]) -> list[str]:
-    """A key for each class: the digit it is called by, else 1 to 9 and letters; "" where keys run out.
+    """Choose a key for each class: its digit if the classes are digits, else 1 to 9 and letters; "" for the rest.
 
     >>> class_keys(["0", "1", "cat"]), class_keys(["cat", "dog"])
     (['0', '1', '2'], ['1', '2'])
