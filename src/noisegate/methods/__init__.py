@@ -1,6 +1,6 @@
 """Methods: how a noisy dataset becomes a classifier.
 
-A method joins by a file in this folder (or anywhere) that calls `register`.
+To add a method, call `register` in a file in this folder (or anywhere else).
 """
 
 import importlib

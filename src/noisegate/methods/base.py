@@ -1,4 +1,4 @@
-"""A method is a generator of phases."""
+"""`Method`, the base class: a method is a generator of phases."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from noisegate.training.phase import Batch, History, Phase, PhaseModule, Phases,
 
 __all__ = ["Batch", "History", "Method", "Phase", "PhaseModule", "Phases", "Update", "build_objective"]
 
-#: Marks the fields of methods that `later` makes.
+#: Marks the fields made by `later`.
 _LATER = "noisegate.later"
 
 
@@ -32,16 +32,16 @@ def build_objective(
     method: str,
     why: str,
 ) -> Objective:
-    """Build the objective of a method; objectives that do not suit the method raise InputError.
+    """Build the objective of a method; an objective that the method cannot use raises InputError.
 
     Parameters
     ----------
     spec : str, type of Objective, Objective, or mapping
-        The name of a class, a class, an instance, whose copy is used, or what its `to_dict` gave.
+        The name of a class, a class, an instance (which is copied), or the result of `to_dict`.
     allowed : sequence of str
         Names of the classes that make sense.
     method, why : str
-        Whose refusal it is, and the reason: "it selects labels by their small cost".
+        Name of the method and reason of a refusal, for the message: "it selects labels by their small cost".
     """
     kind = Objective.classes[spec] if isinstance(spec, str) else spec
     kind = Objective.from_dict(kind) if isinstance(kind, Mapping) else kind
@@ -67,17 +67,17 @@ class Method(ABC):
     Attributes
     ----------
     needs_validation : bool
-        Whether it uses noisy validation rows whatever the recipe says.
+        Whether it always needs noisy validation rows, even if the recipe does not.
     one_network : bool
-        Whether all it trains is one network on one objective. Of runs that differ in the method
-        alone, one of the others says how much memory they take.
+        Whether it trains only one network on one objective. Among runs that differ only in the method, the
+        memory is measured on one for which this is false.
     """
 
     needs_validation: ClassVar[bool] = False
     one_network: ClassVar[bool] = False
-    #: Whether it can be trained where every pixel has a label.
+    #: Whether it accepts labels for every pixel.
     takes_maps: ClassVar[bool] = False
-    #: Every method class by name, so that a model folder can say which one made it.
+    #: Every method class by name; model folders refer to these names.
     classes: ClassVar[Registry[type[Method]]] = Registry("method class")
 
     def __init_subclass__(cls, **options: Any) -> None:
@@ -93,24 +93,24 @@ class Method(ABC):
         """
 
     def validate(self, n_classes: int = 10) -> None:  # noqa: B027
-        """Raise an InputError for parameters that cannot work, as far as that is known before training.
+        """Raise InputError for invalid parameters, as far as they can be checked before training.
 
         Parameters
         ----------
         n_classes : int, default=10
-            Classes of the data; a study that has not loaded its data yet does not know them.
+            Number of classes of the data; a study does not know it before it has loaded the data.
         """
 
     def why_one_process(self) -> str | None:
-        """Why a run cannot be spread over several processes; None if it can.
+        """The reason why a run cannot be spread over several processes; None if it can.
 
-        It can where the loss of a batch is a sum of `weighted_mean`s over its rows.
+        It can if the loss of a batch is a sum of `weighted_mean`s over its rows.
         """
         return None
 
     @property
     def title(self) -> str:
-        """The name that progress shows."""
+        """The name in progress bars."""
         return type(self).__name__
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
@@ -138,7 +138,7 @@ class Method(ABC):
     def settings(self) -> dict[str, Any]:
         """The class and the parameters as plain data, for results and model files.
 
-        A parameter made by `later` is left out where it has its default.
+        A parameter made by `later` is left out if it has its default value.
         """
         silent = {f.name: f.default for f in _later_fields(self)}
         params = {k: v for k, v in self.get_params().items() if k not in silent or v != silent[k]}
@@ -155,10 +155,10 @@ class Method(ABC):
 
 
 def later(default: Any) -> Any:
-    """A parameter that was added to a method after results of it were stored.
+    """Declare a parameter that was added to a method after results of the method had been stored.
 
-    At its default, which must mean what the method did before, it is no part of the settings: so
-    the names of stored runs stay what they are.
+    Its default must reproduce the earlier behaviour. With the default value the parameter is not part of the
+    settings, so that the keys of stored runs do not change.
 
     >>> from dataclasses import dataclass
     >>> @dataclass

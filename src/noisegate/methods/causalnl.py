@@ -82,7 +82,7 @@ class Branch(CausalModel):
     Parameters
     ----------
     classifier : Prepared
-        From raw inputs to the outputs that `objective` reads as q(y|x).
+        Maps raw inputs to the outputs that `objective` interprets as q(y|x).
     objective : Objective
         `CrossEntropy`, or `LabelledPosterior` for a q that sees the observed label.
     *parts, **options
@@ -100,7 +100,7 @@ class Branch(CausalModel):
         self.classifier, self.objective = classifier, objective
 
     def target(self, x: Tensor) -> Tensor:
-        """What p(x|y, z) is a density of: pixels in [0, 1] for uint8 images, standardised numbers otherwise."""
+        """The input that p(x|y, z) models: pixels in [0, 1] for uint8 images, standardised numbers otherwise."""
         shape = self.decoder.shape
         x = centre_crop(x, shape[1:]) if len(shape) == 3 and tuple(x.shape[1:]) != shape else x
         if self.decoder.bounded:
@@ -108,7 +108,7 @@ class Branch(CausalModel):
         return self.classifier.prepare(x)
 
     def posterior(self, outputs: Tensor, labels: Tensor) -> Tensor:
-        """log q(y|x), or log q(y|y~, x) of the given labels where the objective has it: `(B, K)`."""
+        """log q(y|x), or log q(y|y~, x) of the given labels if the objective has it: `(B, K)`."""
         if not isinstance(self.objective, LabelledPosterior):
             return self.objective.log_probs(outputs)
         rows = labels.view(-1, 1, 1).expand(-1, 1, self.n_classes)
@@ -123,11 +123,11 @@ class Branches(PhaseModule):
     first, second : Branch
         The classifier of the first one predicts.
     rate, gradual
-        Of co-teaching.
+        Parameters of co-teaching.
     weights : four floats
-        Of the terms, in their order.
+        Weights of the terms, in their order.
     warmup : int
-        Epochs in which the terms do not reach the classifiers.
+        Epochs in which the terms have no gradient in the classifiers.
     together : bool
         One update on the sum of all losses; otherwise two, the first on co-teaching alone.
     """
@@ -161,7 +161,7 @@ class Branches(PhaseModule):
         return self.co_teaching(batch, outputs) + self.negative_bounds(batch, outputs)
 
     def outputs(self, batch: Batch) -> list[Tensor]:
-        """What the classifier of each branch says of a batch."""
+        """The outputs of each branch's classifier for a batch."""
         return [branch.classifier(batch.x) for branch in (self.first, self.second)]
 
     def co_teaching(self, batch: Batch, outputs: Sequence[Tensor]) -> Tensor:
@@ -200,7 +200,7 @@ class Branches(PhaseModule):
         x = branch.target(batch.x)
         terms = branch.terms(x, batch.y, log_q)
         if branch.variant == "code":
-            # Summed over the batch, where all else is a mean.
+            # The code sums this term over the batch, and averages all others.
             terms = terms._replace(kl=terms.kl * total_weight(batch.weight))
         total = torch.stack([weight * term for weight, term in zip(self.weights, terms, strict=True)]).sum(0)
         if branch.variant == "elbo":
@@ -244,7 +244,7 @@ def summarise(branch: Branch, job: Job) -> dict[str, Any]:
         raw = job.train.gather(index) if streamed is None else streamed
         x, labels = branch.target(raw), job.train.y[index]
         log_q = branch.posterior(branch.classifier(raw), labels)
-        # A class that no row may be of gets the plain mean of its matrices' rows.
+        # A class of probability 0 in every row gets the plain mean of the rows of its matrices.
         q = log_q.double().exp().clamp_min(1e-12)
         joint += (q.unsqueeze(2) * branch.transition(x)).sum(0)
         rows, y = every_label(x, k)
@@ -277,8 +277,8 @@ class CausalNL(Method):
         cross-entropy of q(y|x) on the labels that the other branch's q(y|x) finds easy
         (co-teaching).
 
-    Which x^, y and z that is depends on the variant. "paper" is appendix B and Algorithm 1 with
-    their slips mended (the sign of the KL; co-teaching updates q(y|x), not q(z|y, x)): y a one-hot
+    What x^, y and z are depends on the variant. "paper" is appendix B and Algorithm 1 with
+    their errors corrected (the sign of the KL; co-teaching updates q(y|x), not q(z|y, x)): y a one-hot
     draw, straight-through; z by its mean and deviation; rec the mean of |x - x^|; the noisy-label
     decoder sees the RECONSTRUCTION x^. The KL is summed over z against a mean over pixels: z may
     collapse on images (`extras["kl"]` tells). "elbo" is equation 6 itself: an exact sum over y, the
@@ -292,9 +292,9 @@ class CausalNL(Method):
     much as in "paper", co-teaching a 64th where half of the labels are kept. The small networks are
     those of "paper" (group norm; batch norm in the code).
 
-    x is what p(x|y, z) gives a density of: pixels in [0, 1] for uint8 images, standardised numbers
-    otherwise. Images of any size work; what the strides do not divide (16 for four layers) is
-    padded and cut inside.
+    x is the input that p(x|y, z) models: pixels in [0, 1] for uint8 images, standardised numbers
+    otherwise. Images of any size work: they are padded to a multiple of the strides (16 for four layers),
+    and reconstructions are cropped.
 
     Parameters
     ----------
@@ -312,17 +312,17 @@ class CausalNL(Method):
         "elbo" only: the scale of the Laplace density; None learns it, starting at 0.5 for
         standardised numbers and at 0.1 for pixels.
     temperature : float
-        "code" only: of the Gumbel-softmax.
+        Temperature of the Gumbel-softmax; "code" only.
     noise_rate : float or "estimate"
-        Of co-teaching, in [0, 1).
+        Share of wrong labels for co-teaching, in [0, 1).
     gradual : int
-        Epochs until co-teaching drops the full share.
+        Number of epochs until co-teaching drops the full share.
     folds : int
-        Folds of the cross-validation behind "estimate".
+        Number of folds of the cross-validation for "estimate".
     warmup_epochs : int, optional
-        Epochs in which the other networks learn what q(y|x) gives them but do not move it; by
-        default none, but `gradual` in "elbo": decoders that have learnt nothing yet lead q(y|x) to
-        any split of the inputs.
+        Epochs in which the other networks are trained but q(y|x) gets no gradient from them. By default
+        none, but `gradual` in "elbo": untrained decoders would lead q(y|x) to an arbitrary split of
+        the inputs.
     label_posterior : bool
         Footnote 2: the posterior is q(y|y~, x), and the classifier sum_i q(y|y~ = i, x) q(y~ =
         i|x), where q(y~|x) learns the observed labels. One network with K^2 + K outputs gives both.
@@ -333,9 +333,10 @@ class CausalNL(Method):
 
     Notes
     -----
-    The classifier of the first branch predicts. `extras` has the transition matrix, rows the clean label (the
-    paper's is the transpose), averaged over the training rows; the noise rate; kl, what z knows of x, in nats;
-    reconstruction_error; and in "elbo" the bound, in nats a row: of several seeds take the one where it is highest.
+    The classifier of the first branch predicts. `extras` has the transition matrix averaged over the training
+    rows, with the clean label by row (the paper's is the transpose); the noise rate; kl, the information of z
+    about x, in nats; reconstruction_error; and in "elbo" the bound, in nats per row: among several seeds take
+    the one with the highest bound.
 
     The weights of appendix B leave the terms about 0.2 % of the gradient that q(y|x) gets from
     their sum with co-teaching, so "paper" with one update is nearly co-teaching. Adam does not see

@@ -31,7 +31,7 @@ SMALL_LOSS_OBJECTIVES = (
 def small_loss_objective(
     spec: str | Objective | type[Objective] | Mapping[str, Any], n_classes: int, method: str
 ) -> Objective:
-    """Build the objective of a small-loss method; objectives that do not suit raise InputError."""
+    """Build the objective of a small-loss method; an objective that cannot rank labels raises InputError."""
     why = "it keeps the labels of small cost, and a cost that is random or without a lower bound does not rank them"
     return build_objective(spec, n_classes, allowed=SMALL_LOSS_OBJECTIVES, method=method, why=why)
 
@@ -39,7 +39,7 @@ def small_loss_objective(
 def kept_share(epoch: Tensor, rate: float, gradual: int) -> Tensor:
     """R(e) = 1 - min(e / T_k * rate, rate).
 
-    The share of a batch that is kept in epoch e, counted from 0.
+    The share of a batch to keep in epoch e, counted from 0.
 
     >>> [round(float(kept_share(torch.tensor(e), 0.4, 10)), 2) for e in (0, 5, 10, 99)]
     [1.0, 0.8, 0.6, 0.6]
@@ -65,7 +65,7 @@ def smallest(losses: Tensor, share: Tensor, weight: Tensor) -> Tensor:
     order = torch.where(counted, losses, torch.full_like(losses, torch.inf)).argsort(stable=True)
     places = torch.arange(len(losses), device=losses.device)
     rank = torch.empty_like(places).scatter_(0, order, places)
-    # 0.6 * 10 must be 6 although 1 - 0.4 is not quite 0.6.
+    # 0.6 * 10 must give 6, although 1 - 0.4 is slightly less than 0.6.
     number = (share.to(torch.float64) * counted.sum() + 1e-6).floor().clamp_min(1.0)
     return ((rank < number) & counted).to(losses.dtype)
 
@@ -140,26 +140,26 @@ class Peers(PhaseModule):
 )
 @dataclass
 class CoTeaching(Method):
-    """Co-teaching: networks learn clean labels first, so labels of small loss are trusted, crosswise.
+    """Co-teaching: two networks, each trained on the labels with a small loss under the other one.
 
         R(e) = 1 - min(e / T_k * rate, rate)
 
-    In epoch e, counted from 0, each network picks the share R(e) of a batch with the smallest
+    Networks learn clean labels first, so labels with a small loss are probably right. In epoch e, counted
+    from 0, each network picks the share R(e) of a batch with the smallest
     losses (rounded down, at least one label), and the other one is trained on the mean loss over
     these. The first network predicts.
 
     Parameters
     ----------
     noise_rate : float or "estimate"
-        The share of wrong labels, in [0, 1): the realised flip rate. "estimate" finds it by the
-        confident joint on cross-validated predictions of cross-entropy networks, trained before.
+        Share of wrong labels, in [0, 1): the realised flip rate. "estimate": estimate it first, by the
+        confident joint on cross-validated predictions of cross-entropy networks.
     gradual : int
-        T_k, the epochs until the full share is dropped.
+        T_k, the number of epochs until the full share is dropped.
     objective : str
-        Name of the class of the loss, or an objective: one whose cost ranks labels by how likely
-        they are.
+        The loss: the name of a class, or an objective. Its cost must rank labels by how likely they are.
     folds : int
-        Folds of that cross-validation, at least 2.
+        Number of folds of that cross-validation, at least 2.
     variant : {"paper", "code"}
         "code" divides the mean over the kept labels by their number once more, as the public code
         does, and reaches the full share an epoch earlier.

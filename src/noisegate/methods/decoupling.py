@@ -59,20 +59,20 @@ class Disagreeing(PhaseModule):
 )
 @dataclass
 class Decoupling(Method):
-    """Decoupling: when to update (two networks disagree) is kept apart from how to update (the label).
+    """Decoupling: the labels say how to update, the disagreement of two networks says when.
 
     In each batch both networks are trained on the mean loss over the rows for which they predict
-    different classes. As they come to agree, updates get rare, whatever wrong labels there are
-    left; where none differ, nothing is updated. The networks differ in their initial weights only.
+    different classes. As the networks agree more, updates become rare, even if wrong labels are
+    left; if they agree on a whole batch, nothing is updated. The networks differ in their initial weights only.
     The first one predicts.
 
     Parameters
     ----------
     warmup : int
-        Epochs of training on all rows before that. 0 starts with disagreement at once; two fresh
-        networks that happen to agree everywhere then learn nothing at all.
+        Epochs of training on all rows before that. With 0, two fresh networks that happen to agree
+        everywhere learn nothing at all.
     objective : str
-        Name of the class of the loss, or an objective.
+        The loss: the name of a class, or an objective.
 
     Notes
     -----

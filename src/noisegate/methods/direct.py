@@ -37,13 +37,12 @@ class Direct(PhaseModule):
         return self.network, self.objective
 
 
-#: What all objectives take beside their own parameters, and changes what is learnt; with the
-#: defaults.
+#: Parameters that all objectives share and that change what is learnt, with their defaults.
 _SHARED = {name: inspect.signature(Objective).parameters[name].default for name in ("weight", "ignore_index")}
 
 
 class Plain(Method):
-    """Train one network on one objective: what `ce`, `ln` and the other names of objectives stand for.
+    """Train one network on one objective, as `ce`, `ln` and the other named objectives do.
 
     Parameters
     ----------
@@ -97,14 +96,14 @@ class Plain(Method):
             self.objective, self.params = Plain(params.pop("objective")).objective, {}
         self._check_names(params)
         if isinstance(self.objective, Objective):
-            if params:  # a new one, for the given one may be somebody else's too
+            if params:  # a copy, since the caller may use the given one elsewhere
                 self.objective = type(self.objective)(**{**self.objective.settings(), **params})
         else:
             self.params |= params
         return self
 
     def settings(self) -> dict[str, Any]:
-        # Defaults are written out: a result must say what it was made with, also when they change.
+        # Write out the defaults, so that a stored result stays complete when defaults change.
         defaults = {k: v for k, v in self._parameters().items() if v is not inspect.Parameter.empty}
         given = self.objective.settings() if isinstance(self.objective, Objective) else self.params
         own = {k: v for k, v in (defaults | dict(given)).items() if k in self._parameters()}

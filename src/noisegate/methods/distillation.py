@@ -34,7 +34,7 @@ class Imitating(PhaseModule):
         super().__init__()
         self.student, self.objective, self.temperature = student, objective, temperature
         self.teacher = teacher.requires_grad_(False)
-        self.teacher.zero_grad()  # what its own training left behind
+        self.teacher.zero_grad()  # left over from its own training
 
     def train(self, mode: bool = True) -> Imitating:
         super().train(mode)
@@ -74,18 +74,18 @@ class Distillation(Method):
     Parameters
     ----------
     teacher, student : {"ce", "ls", "fc"}
-        What the teacher is trained on, and what the student does to its targets: nothing, label
-        smoothing, or forward correction. The columns of table 5 are (teacher, student) = ("ce",
+        The loss of the teacher, and how the student changes its targets: not at all, by label smoothing,
+        or by forward correction. The columns of table 5 are (teacher, student) = ("ce",
         "ce"), vanilla; ("ls", "ce"); ("ce", "ls"); ("fc", "ce"); ("ce", "fc").
     alpha : float
-        In [0, 1), of label smoothing and forward correction; 0.1 in table 5.
+        Parameter of label smoothing and forward correction, in [0, 1); 0.1 in table 5.
     temperature : float
         t, positive: 2 in table 5, 1 in figure 6 (which varies alpha with teacher="ls").
 
     Notes
     -----
-    The paper trains "against the teacher's logits" without saying at which inputs; here the teacher looks at the
-    very crops and flips that the student sees, which is also what a teacher stored by example would approximate.
+    The paper trains "against the teacher's logits" without saying for which inputs. Here the teacher sees the
+    same crops and flips as the student.
 
     References
     ----------

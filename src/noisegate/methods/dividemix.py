@@ -163,7 +163,7 @@ class Dividing(PhaseModule):
         return [network.network for network in self.networks]  # type: ignore[misc]
 
     def _guess(self, network: nn.Module, inputs: Tensor) -> Tensor:
-        """Probabilities (B, K), the mean over the views."""
+        """Predict probabilities (B, K), the mean over the views."""
         probs = self.objective.probs(network(inputs))
         return probs.unflatten(0, (self.n_views, -1)).mean(0)
 
@@ -182,7 +182,7 @@ class Dividing(PhaseModule):
         share = torch.maximum(share, 1 - share)
         order = torch.rand_like(weights).argsort()
         outputs = network(share * inputs + (1 - share) * inputs[order])
-        # Each side brings its target in proportion to its sample weight.
+        # Mix the targets in proportion to the sample weights.
         own, other = share * weights, (1 - share) * weights[order]
         weights = own + other
         mixed = own.unsqueeze(1) * targets + other.unsqueeze(1) * targets[order]
@@ -232,29 +232,30 @@ class DivideMix(Method):
     Parameters
     ----------
     warmup_epochs : int, optional
-        At least 1; they count in the length of the recipe, and have a constant learning rate. None:
-        10, as for CIFAR-10 in the paper (30 for CIFAR-100), but at most a third of the recipe. All
-        rows of a class that is not learnt by then look wrong, and the class may be lost; too long,
-        and wrong labels are memorised.
+        Epochs of the warm-up, at least 1. They are part of the recipe's length and have a constant
+        learning rate. None: 10, as for CIFAR-10 in the paper (30 for CIFAR-100), but at most a third of
+        the recipe. If it is too short, a class that is not learnt yet may be lost, because all its rows
+        look wrong; if it is too long, wrong labels are memorised.
     threshold : float
-        In [0, 1]; 0.5 in the paper (0.6 at 90 % noise).
+        Probability of a right label from which a row counts as labelled, in [0, 1]; 0.5 in the paper (0.6
+        at 90 % noise).
     temperature : float
-        Of sharpening, positive; 0.5 in the paper.
+        Temperature t of the sharpening, positive; 0.5 in the paper.
     alpha : float
-        a, positive; 4 in the paper.
+        a, the parameter of the Beta distribution of the mixing shares, positive; 4 in the paper.
     lambda_u : float
         Weight of L_u, not negative. L_u is a sum over the classes, as the paper writes it; the
         authors' code takes the mean, and the paper's values belong to that: its 25 for CIFAR-10 is
         2.5 here, its 150 for CIFAR-100 1.5.
     rampup_epochs : int
-        lambda_u grows linearly from 0 over so many epochs after the warm-up; 0: it is constant. 16
-        in the paper.
+        Epochs after the warm-up over which lambda_u grows linearly from 0; 0: it is constant. 16 in the
+        paper.
     balance : float
         Weight of L_reg, not negative; 1 in the paper.
     n_views : int
-        Augmented views of each row, 2 in the paper. Rows that the recipe does not augment have one.
+        Number of augmented views of each row, 2 in the paper; 1 if the recipe does not augment.
     confidence_penalty : bool
-        Adds sum_k p_k log p_k to the loss of the warm-up, for asymmetric noise.
+        Whether to add sum_k p_k log p_k to the loss of the warm-up, for asymmetric noise.
 
     Notes
     -----

@@ -92,7 +92,7 @@ class EarlyLearning(Method):
     strength : float
         lambda, not negative; 0 is cross-entropy. 3 for CIFAR-10 in the paper, 7 for CIFAR-100.
     beta : float
-        In [0, 1); 0.7 for CIFAR-10 in the paper, 0.9 for CIFAR-100.
+        Decay of the moving average t, in [0, 1); 0.7 for CIFAR-10 in the paper, 0.9 for CIFAR-100.
 
     Notes
     -----

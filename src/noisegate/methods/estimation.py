@@ -28,14 +28,14 @@ from noisegate.training.phase import History, Phase
 from noisegate.training.recipe import Recipe
 
 Found = TypeVar("Found")
-#: A stretch of a method that trains something and returns what it found.
+#: A part of a method: a generator of phases that returns its result.
 Estimate = Generator[Phase, History, Found]
 
 ESTIMATE = "estimate"
 
 
 class EstimatedTransition(NamedTuple):
-    """A transition matrix, and the network it was read from where one was trained on all rows."""
+    """A transition matrix, and the network it was estimated with, if that was trained on all rows."""
 
     transition: Tensor
     network: nn.Module | None
@@ -45,7 +45,7 @@ class EstimatedTransition(NamedTuple):
 
 
 def check_number(name: str, value: Any, low: float, high: float = math.inf, *, below: bool = False) -> float:
-    """A real number in [low, high], or in [low, high) where it must stay `below`; as a float.
+    """Check a real number in [low, high], or in [low, high) with `below`; return it as a float.
 
     >>> check_number("decay", 0.9, 0, 1, below=True)
     0.9
@@ -57,7 +57,7 @@ def check_number(name: str, value: Any, low: float, high: float = math.inf, *, b
 
 
 def check_count(name: str, value: Any, least: int = 0, *, optional: bool = False) -> None:
-    """A whole number of at least `least`; None only where it is optional."""
+    """Check a whole number of at least `least`; None is accepted if `optional`."""
     if optional and value is None:
         return
     if not isinstance(value, numbers.Integral) or isinstance(value, bool) or value < least:
@@ -66,7 +66,7 @@ def check_count(name: str, value: Any, least: int = 0, *, optional: bool = False
 
 
 def check_choice(name: str, value: Any, choices: tuple[Any, ...]) -> None:
-    """One of a few values."""
+    """Check that a value is one of `choices`."""
     if value not in choices:
         raise InputError(f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}")
 
@@ -80,10 +80,9 @@ def steps_per_epoch(recipe: Recipe, n_rows: int) -> int:
 
 
 def lasting(recipe: Recipe, epochs: int | None, n_rows: int) -> Recipe:
-    """The recipe with a length of `epochs` passes over `n_rows` rows; None leaves it as it is.
+    """Change the length of a recipe to `epochs` passes over `n_rows` rows; None keeps it.
 
-    A recipe that counts in steps goes on doing so, since its milestones and its warm-up are in
-    steps too.
+    A recipe in steps stays one in steps, because its milestones and its warm-up are in steps too.
 
     >>> lasting(Recipe(steps=1000, epochs=None, batch_size=100), 3, 550).steps
     15
@@ -108,9 +107,8 @@ def length_in_epochs(recipe: Recipe, n_rows: int) -> int:
 class Watched(Direct):
     """A network that trains on some rows and keeps its best predictions of other rows.
 
-    Once an epoch it predicts the watched rows; the probabilities of the epoch with the highest mean
-    log-likelihood of their observed labels stay in `probs`. Later epochs, in which a network learns
-    wrong labels by heart, do not touch them.
+    After each epoch it predicts the watched rows. `probs` keeps the probabilities of the epoch with the
+    highest mean log-likelihood of their observed labels, before the network memorises wrong labels.
 
     Parameters
     ----------
@@ -145,11 +143,11 @@ class Watched(Direct):
 
 
 def out_of_sample_probs(job: Job, *, folds: int = 3, epochs: int | None = None) -> Estimate[Tensor]:
-    """Out-of-sample probabilities of every training row, from networks that were not trained on it.
+    """Predict every training row with a network that was not trained on it.
 
-    Rows are dealt to folds at random, every class evenly. For each fold a network is trained by
-    cross-entropy on the others; what it says about the fold is taken from the epoch in which the
-    fold's observed labels were most likely, before the network learns wrong labels by heart.
+    Rows are assigned to folds at random, with every class spread evenly. For each fold a network is trained
+    by cross-entropy on the others. Its predictions for the fold are those of the epoch in which the fold's
+    observed labels were most likely, before it memorises wrong labels.
 
     Parameters
     ----------
@@ -157,8 +155,8 @@ def out_of_sample_probs(job: Job, *, folds: int = 3, epochs: int | None = None) 
     folds : int
         At least 2; no more than there are rows.
     epochs : int, optional
-        Length of each training; by default a third of the recipe's, but 10 epochs where the recipe
-        has them.
+        Length of each training. Default: a third of the recipe's, but at least 10 epochs if the recipe has
+        as many.
 
     Returns
     -------
@@ -184,7 +182,7 @@ def out_of_sample_probs(job: Job, *, folds: int = 3, epochs: int | None = None) 
 
 
 def deal_folds(labels: Tensor, folds: int) -> Tensor:
-    """A fold for every row: at random, every class spread evenly."""
+    """Assign a random fold to every row, with every class spread evenly."""
     shuffled = torch.randperm(len(labels), device=labels.device)
     by_class = shuffled[labels[shuffled].argsort(stable=True)]
     fold = torch.empty_like(labels)
@@ -193,7 +191,7 @@ def deal_folds(labels: Tensor, folds: int) -> Tensor:
 
 
 def some_rows(rows: Rows, index: Tensor) -> Rows:
-    """Some of the rows, by their numbers, on the same device."""
+    """Select rows by their numbers, on the same device."""
     picked = index.cpu().numpy()
     source = rows.source[picked] if isinstance(rows.source, np.ndarray) else rows.source.take(picked)
     return Rows(source, rows.y[index].cpu().numpy(), rows.device)
@@ -209,13 +207,13 @@ def _fold_recipe(recipe: Recipe, epochs: int | None, n_rows: int) -> Recipe:
 
 
 def noise_rate(job: Job, value: float | str, *, folds: int = 3, epochs: int | None = None) -> Estimate[float]:
-    """The share of wrong labels: a given number, or "estimate" for the confident joint's.
+    """Return the share of wrong labels: the given number, or for "estimate" that of the confident joint.
 
     Parameters
     ----------
     job : Job
     value : float or "estimate"
-        A number in [0, 1) is handed back.
+        A number in [0, 1) is returned as it is.
     folds, epochs
         For the out-of-sample probabilities behind the estimate, see `out_of_sample_probs`.
 
@@ -225,7 +223,7 @@ def noise_rate(job: Job, value: float | str, *, folds: int = 3, epochs: int | No
 
     Notes
     -----
-    Rows that the networks themselves get wrong count as noise: too short a recipe makes the estimate too high.
+    Rows that the networks get wrong count as noise, so a recipe that is too short gives a too high estimate.
     On the digits with 40 % of the labels wrong it is 0.43 after 8 epochs.
 
     References
@@ -248,7 +246,7 @@ def transition_matrix(
     folds: int = 0,
     keep: str | None = None,
 ) -> Estimate[EstimatedTransition]:
-    """T[i, j] = P(observed j | clean i): a given matrix, or "estimate" from one example per class.
+    """Return T[i, j] = P(observed j | clean i): the given matrix, or an estimate from one example per class.
 
     A network is trained by cross-entropy; row i of T is its prediction for the training row whose
     probability of class i is at the percentile, normalised (`noisegate.noise.estimate_transition`).
@@ -257,18 +255,16 @@ def transition_matrix(
     ----------
     job : Job
     value : array (K, K) or "estimate"
-        A given matrix is checked and handed back.
+        A given matrix is checked and returned.
     percentile : float, optional
-        97 in the original, 99.9 in the label-smoothing paper; None chooses it by the size of the
-        class.
+        97 in the original, 99.9 in the label-smoothing paper. None: chosen by the size of the class.
     epochs : int, optional
-        Length of that training; the recipe's by default, as in the papers.
+        Length of that training. Default: the recipe's, as in the papers.
     folds : int
-        0: the network predicts the rows it was trained on, as in the papers. A network that has
-        learnt wrong labels by heart then makes T look like the identity. From 2 on:
-        `out_of_sample_probs` take their place.
+        0: the network predicts the rows that it was trained on, as in the papers. If it has memorised wrong
+        labels, T then looks like the identity. 2 or more: use `out_of_sample_probs` instead.
     keep : {"last", "best", "ema"}, optional
-        Which weights that training ends with; the recipe's choice by default.
+        Which weights to keep after that training. Default: the recipe's choice.
 
     Returns
     -------

@@ -1,4 +1,4 @@
-"""Self-paced MentorNet: labels count as far as their loss stays under a moving threshold."""
+"""Self-paced MentorNet: labels are weighted by their loss relative to a moving threshold."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ class SelfPaced(PhaseModule):
 
 @register(
     "mentornet",
-    "self-paced: labels count as far as their loss stays under a moving quantile",
+    "self-paced: labels are weighted by their loss relative to a moving quantile",
     "Jiang et al. 2018, MentorNet (the predefined, self-paced curriculum)",
 )
 @dataclass
@@ -115,19 +115,20 @@ class MentorNet(Method):
     Parameters
     ----------
     noise_rate : float or "estimate"
-        The share of wrong labels, in [0, 1). "estimate" finds it by the confident joint on
-        cross-validated predictions of cross-entropy networks, trained before.
+        Share of wrong labels, in [0, 1). "estimate": estimate it first, by the confident joint on
+        cross-validated predictions of cross-entropy networks.
     lambda_2 : float
-        Not negative; the softmax-temperature paper searches {0, 0.5, 1, 2}.
+        Width of the transition from weight 1 to weight 0, not negative; 0 is a hard threshold. The
+        softmax-temperature paper searches {0, 0.5, 1, 2}.
     burn_in : int
-        Epochs in which every weight is 1; it searches {0, 5, 10}. Losses mean little before.
+        First epochs, in which every weight is 1, since losses say little before; the paper searches
+        {0, 5, 10}.
     decay : float
-        Of the moving average, in [0, 1).
+        Decay of the moving average, in [0, 1).
     objective : str
-        Name of the class of the loss, or an objective: one whose cost ranks labels by how likely
-        they are.
+        The loss: the name of a class, or an objective. Its cost must rank labels by how likely they are.
     folds : int
-        Folds of the cross-validation, at least 2.
+        Number of folds of the cross-validation, at least 2.
 
     Notes
     -----

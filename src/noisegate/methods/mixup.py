@@ -66,17 +66,17 @@ class Mixup(Method):
 
         loss = s cost(f(s x_i + (1 - s) x_j), y_i) + (1 - s) cost(f(s x_i + (1 - s) x_j), y_j),    s ~ Beta(a, a)
 
-    One s a batch. The inputs that are mixed are standardised ones. Sample weights stay with their
-    labels.
+    One s is drawn per batch. Inputs are standardised before they are mixed. Sample weights stay with
+    their labels.
 
     Parameters
     ----------
     alpha : float
-        a, not negative; 0 is plain training. 1 on CIFAR in the paper; 8 and 32 do better under
-        heavy label noise.
+        a, the parameter of the Beta distribution, not negative; 0 is plain training. 1 on CIFAR in the
+        paper; 8 and 32 do better under heavy label noise.
     objective : str
-        Name of the class that gives the costs, any; an objective that needs more than the number of
-        classes (a matrix) is handed over itself.
+        The costs to mix: the name of any objective class. An objective that needs more than the number of
+        classes (a matrix) must be given as an instance.
 
     References
     ----------

@@ -43,18 +43,18 @@ def symmetric_transition(n_classes: int, alpha: float) -> Tensor:
 
 @dataclass
 class SymmetricCorrection(Method):
-    """Plain training on a loss corrected by T = (1 - alpha) I + alpha/K J, made for the classes of the data.
+    """Plain training on a loss corrected by T = (1 - alpha) I + alpha/K J.
 
-    T is a guess, and alpha a tuning parameter, also well above the true rate; for an estimated T
-    see `forward` and `backward`.
+    T is a guess and alpha a tuning parameter; values well above the true rate can be best. For an estimated
+    T see `forward` and `backward`.
 
     Parameters
     ----------
     alpha : float
-        In [0, 1); 0 is no correction. With symmetric noise drawn over all classes it is the noise
-        rate.
+        In [0, 1); 0 is no correction. For symmetric noise drawn over all classes the matching value is the
+        noise rate.
     base : str, optional
-        Name of the objective that is corrected; cross-entropy by default.
+        Name of the objective to correct. Default: cross-entropy.
 
     References
     ----------
@@ -67,7 +67,7 @@ class SymmetricCorrection(Method):
 
     takes_maps: ClassVar[bool] = True
     correction: ClassVar[type[ForwardCorrection] | type[BackwardCorrection]]
-    #: The bases that make sense, and why no others do.
+    #: The supported bases, and why others are not.
     bases: ClassVar[tuple[str, ...]]
     why: ClassVar[str]
 

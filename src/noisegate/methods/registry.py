@@ -31,17 +31,17 @@ class MethodEntry:
         return self.build(**params)
 
 
-#: Every method that has a name, in the order of `noisegate list methods`.
+#: Every named method, in the order of `noisegate list methods`.
 METHODS: Registry[MethodEntry] = Registry("method")
 
 
 def register(name: str, summary: str, paper: str) -> Callable[[type[Method]], type[Method]]:
-    """Give a method class a name; its fields are its parameters. A decorator.
+    """Register a method class under a name; its fields are its parameters. A decorator.
 
     Parameters
     ----------
     name : str
-        What `ng.train(data, method=name)` and `noisegate fit --method name` say.
+        The name for `ng.train(data, method=name)` and `noisegate fit --method name`.
     summary, paper : str
         One line each for `noisegate list methods`.
     """
@@ -57,11 +57,10 @@ def register(name: str, summary: str, paper: str) -> Callable[[type[Method]], ty
 def register_objective(
     name: str, objective: type[Objective], paper: str, *, summary: str | None = None, **fixed: Any
 ) -> None:
-    """Give plain training on an objective a name.
+    """Register plain training on an objective under a name.
 
-    `fixed` are parameters that differ from its defaults.
-
-    `summary` tells several names of one objective apart; by default it is the objective's own.
+    `fixed` are parameters that differ from the objective's defaults. `summary` distinguishes several names of
+    one objective; by default it is the objective's own.
     """
 
     def build(**params: Any) -> Method:
@@ -73,7 +72,7 @@ def register_objective(
 
 
 def get(method: str | Method | Objective | type[Objective], **params: Any) -> Method:
-    """The method of a name, with some parameters changed; objectives become plain training on them.
+    """Return the method of a name, with some parameters changed; an objective becomes plain training on it.
 
     >>> get("ln", temperature=0.5)
     Plain(LogisticNormal, temperature=0.5)

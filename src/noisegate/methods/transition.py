@@ -37,9 +37,9 @@ from noisegate.training.phase import Batch, Phase, PhaseModule, Phases
 
 #: Epochs of the first stage of t-revision in the paper.
 REVISION_WARMUP = 20
-#: What backward correction adds to the diagonal of an estimated matrix until its condition number
-#: is at most this: an estimate has errors, and the inverse multiplies them. Flips of 45 % between
-#: pairs of classes have 10.
+#: Backward correction adds a ridge to an estimated matrix until its condition number is at most
+#: this, because the inverse multiplies the errors of the estimate. Flips of 45 % between pairs of
+#: classes have the condition number 10.
 RIDGES = (0.0, 0.01, 0.1, 1.0)
 ESTIMATED_CONDITION = 100.0
 
@@ -93,23 +93,20 @@ class TransitionMethod(Method):
     Parameters
     ----------
     transition : "estimate" or array (K, K)
-        T[i, j] = P(observed j | clean i), rows sum to one. A given one makes the first phase
-        unnecessary.
+        T[i, j] = P(observed j | clean i), rows sum to one. With a given matrix there is no first phase.
     percentile : float, optional
         In [0, 100]. Row i of the estimate is the prediction for the training row whose probability
-        of class i is at this percentile: 97 in the original, 99.9 in the label-smoothing paper. By
-        default it is chosen by the size of the class, 97 or above
-        (`noisegate.noise.estimate_transition`).
+        of class i is at this percentile: 97 in the original, 99.9 in the label-smoothing paper. None:
+        chosen by the size of the class, 97 or above (`noisegate.noise.estimate_transition`).
     warmup : int, optional
-        Epochs of the cross-entropy training behind the estimate; the recipe's length by default. A
-        network trained for long on few rows knows their labels by heart, and T comes out too close
-        to the identity: fewer epochs or `folds` help then.
+        Epochs of the cross-entropy training for the estimate. Default: the recipe's length. A network that
+        is trained for long on few rows memorises their labels, and T is then too close to the identity:
+        use fewer epochs, or `folds`.
     folds : int
-        0: T comes from predictions for the rows that were trained on, as in the papers. From 2 on
-        it comes from cross-validated predictions.
+        0: estimate T from predictions for the training rows, as in the papers. 2 or more: from
+        cross-validated predictions with that many folds.
     fresh : bool
-        Whether the network that is trained through T starts anew, or from the one that T was read
-        from.
+        Whether the second phase starts with a fresh network, or with the one that T was estimated with.
     """
 
     transition: MatrixLike | str = ESTIMATE
@@ -148,7 +145,7 @@ class TransitionMethod(Method):
 
 
 class CorrectionMethod(TransitionMethod):
-    """Two phases: cross-entropy, which T is read from, then a loss corrected by T."""
+    """Two phases: cross-entropy, to estimate T, then a loss corrected by T."""
 
     @abstractmethod
     def corrected(self, n_classes: int, transition: Tensor) -> Objective:
@@ -174,10 +171,9 @@ class Forward(CorrectionMethod):
         cost_y = -log sum_i T[i, y] p_i
 
     Phase 1 trains by cross-entropy, for as long as the recipe says (so do the Logistic-Normal and
-    the label-smoothing paper); T is read from its predictions; phase 2 trains a fresh network on
-    the corrected loss, as the authors' code does (the paper leaves it open: `fresh=False` goes on
-    with the same network). `TransitionMethod` tells the parameters. The result has
-    `extras["transition"]`.
+    the label-smoothing paper); T is estimated from its predictions; phase 2 trains a fresh network on
+    the corrected loss, as the authors' code does (the paper does not say; `fresh=False` continues with
+    the same network). The result has `extras["transition"]`.
 
     References
     ----------
@@ -206,10 +202,10 @@ class Backward(CorrectionMethod):
     ----------
     ridge : float, optional
         Not negative. inv((T + ridge I) / (1 + ridge)) takes the place of inv(T), for a T that is
-        nearly singular: less correction, smaller entries. By default 0; but where an estimated T
-        cannot be inverted (after short training rows may be alike), the first of 0.01, 0.1 and 1
-        that mends it, so that the first phase is not lost. `fitted.objective.ridge` tells. A given
-        T that cannot be inverted is refused.
+        nearly singular: less correction, smaller entries. Default: 0, but if an estimated T
+        cannot be inverted (after short training its rows may be alike), the first of 0.01, 0.1 and 1
+        with which it can, so that the first phase is not lost; `fitted.objective.ridge` has the value. A
+        given T that cannot be inverted raises InputError.
 
     References
     ----------
@@ -274,15 +270,12 @@ class Reweighted(PhaseModule):
 )
 @dataclass
 class Reweight(TransitionMethod):
-    """Importance reweighting.
-
-    The risk on clean labels, written as an expectation over observed ones.
+    """Importance reweighting: the risk on clean labels, written as an expectation over observed ones.
 
         loss = mean of w (-log p_y),    w = p_y / (T'p)_y without a gradient
 
-    p is what the network being trained says at that step. Phase 1 estimates T as `Forward` does;
-    phase 2 trains a network on the weighted loss. `TransitionMethod` tells the parameters. The
-    result has `extras["transition"]`.
+    p is the prediction of the network at that step. Phase 1 estimates T as `Forward` does; phase 2
+    trains a network on the weighted loss. The result has `extras["transition"]`.
 
     References
     ----------
@@ -298,7 +291,7 @@ class Reweight(TransitionMethod):
 
 
 class Revised(PhaseModule):
-    """Reweighting with a transition matrix that is learnt too: R = T + delta, projected to stochastic rows.
+    """Reweighting with a learnt transition matrix R = T + delta, projected to stochastic rows.
 
         loss = mean of w (-log p_y),    w = p_y / (R'p)_y
 
@@ -370,17 +363,17 @@ class TRevision(TransitionMethod):
     Parameters
     ----------
     warmup : int, optional
-        Epochs of stage 1; by default 20 as in the paper, or the recipe's length where that is less.
+        Epochs of stage 1. Default: 20 as in the paper, or the recipe's length if that is less.
     fresh : bool
-        Whether stage 2 starts anew. By default it goes on from stage 1, as the public code does.
+        Whether stage 2 starts with a fresh network. By default it continues stage 1, as the public code does.
     revision_epochs : int, optional
-        Epochs of stage 3; the recipe's length by default, as in the paper.
+        Epochs of stage 3. Default: the recipe's length, as in the paper.
     revision_lr : float
-        Its constant learning rate, 5e-7 in the paper, with which R hardly leaves T in few updates.
-        A larger one is no remedy: in six trials 1e-3 took R further from the true matrix in four
-        and lowered the accuracy in all six.
+        Constant learning rate of stage 3. With the paper's 5e-7, R hardly changes in few updates. Larger
+        rates did not help: in six trials 1e-3 took R further from the true matrix in four and lowered
+        the accuracy in all six.
     variant : {"paper", "code"}
-        "code" is what the public code computes: stage 3 adds delta once more for every row of a
+        "code" computes what the public code does: stage 3 adds delta once more for every row of a
         batch (row i uses T + i delta), does not project, and differentiates w with respect to p
         too; stage 3 starts from stage 2's best epoch on the noisy validation rows.
     transition, percentile, folds
