@@ -199,11 +199,11 @@ def test_missing_data_say_how_to_fetch_them(fails, out, tmp_path):
 
 
 def test_folders_that_are_not_results(fails, out, tmp_path):
-    assert "do a study first" in fails("study", "report", "demo", "--out", tmp_path)
+    assert "run a study first" in fails("study", "report", "demo", "--out", tmp_path)
     (tmp_path / "file").touch()
     assert "not a folder of results" in fails("study", "run", "demo", "--out", tmp_path)
     Store(out)
-    assert "no study was run" in fails("study", "report", "--out", out)
+    assert "has no results of a study yet" in fails("study", "report", "--out", out)
     assert "noisegate study run demo" in fails("study", "report", "demo", "--out", out)
     (out / "store.json").write_text('{"format": 0, "noisegate": "0.0.9"}')
     assert "format 0 of noisegate 0.0.9" in fails("study", "run", "demo", "--out", out)
@@ -308,7 +308,7 @@ def test_a_damaged_choice_is_made_good_by_doing_the_study_again(run, fails, call
     path = out / "reports" / "demo-smoke" / "choice.json"
     whole = path.read_text()
     path.write_text("{}")
-    assert "do the study again" in fails("study", "report", "demo", "--scale", "smoke", "--out", out)
+    assert "run the study again" in fails("study", "report", "demo", "--scale", "smoke", "--out", out)
     assert run()[0] == 0
     assert path.read_text() == whole
 

@@ -52,7 +52,7 @@ def run(
     retry: bool = False,
     **options: Any,
 ) -> Results:
-    """Do the unfinished runs of a study and return its results.
+    """Execute the unfinished runs of a study and return its results.
 
     Parameters
     ----------
@@ -60,16 +60,17 @@ def run(
     out : path
         The folder of results; several studies may share one, and so may several processes.
     choice : Choice, default=None
-        Its size, rows, columns and changes; None: all of it at the size of the paper. For a study
-        of the catalogue it is stored, so that `write_reports` writes the report of it.
+        Size, rows, columns and changes. None: the whole study at the size of the paper. The choice is
+        stored for named studies, so that `write_reports` can write the report.
     engine, workers, options
         See `noisegate.studies.engines.build`.
     device, root
         As in `noisegate.train` and `noisegate.data.load`.
     search : bool
-        Search the grids of the cells on the noisy validation rows instead of taking their settings.
+        Whether to search the grids of the cells on the noisy validation rows, instead of using their
+        settings.
     retry : bool
-        Try runs again that diverged or crashed.
+        Whether to retry runs that diverged or crashed.
 
     Returns
     -------
@@ -106,25 +107,23 @@ def write_reports(
     search: bool = False,
     to: str | Path | None = None,
 ) -> list[Report]:
-    """Write the report of a study from its stored results, or of all that were done.
-
-    Nothing is trained.
+    """Write the reports of one study, or of all studies with results, from stored results. Nothing is trained.
 
     Parameters
     ----------
     out : path
         The folder of results.
     study : str, default=None
-        A name of the catalogue; None: all that were done into `out`.
+        Name of a study (`noisegate study list`). None: all studies with results in `out`.
     scale, search : str, bool, default="paper", False
-        Which size of the study, and whether the one with searched hyper-parameters.
+        The size of the study, and whether to report the one with searched hyper-parameters.
     to : path, default=None
-        Where the reports go; None: `out`/reports.
+        Folder of the reports. None: `out`/reports.
 
     Returns
     -------
     list of Report
-        What was written; `missing` says what is not there yet.
+        The written reports; `missing` lists what is not available yet.
     """
     from pathlib import Path
 

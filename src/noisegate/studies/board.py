@@ -39,11 +39,11 @@ class Board:
     Parameters
     ----------
     name : str
-        Of the study.
+        Name of the study.
     total, done, failed : int
-        Runs in all, those finished and those failed before it began.
+        Number of runs, and of those that finished or failed before.
     seconds : float, optional
-        How long the rest is estimated to take, until there is something better.
+        First estimate of the time for the other runs, used until some have finished.
     stream : file, optional
         Standard error by default; the table needs a terminal.
     """
@@ -123,8 +123,8 @@ class Board:
     def left(self) -> float | None:
         """Seconds left, from the pace so far or the initial estimate.
 
-        Runs under way count by their epochs: of many beside each other none may have ended for a
-        long time.
+        Running runs count by their epochs, because with many side by side none may finish for a long
+        time.
         """
         shares = {key: _share(event) for key, (event, _) in self.running.items()}
         worked = self._work + sum(max(0.0, shares[key] - self._first.get(key, 0.0)) for key in shares)

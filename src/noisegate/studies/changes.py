@@ -39,16 +39,16 @@ def validate(settings: RunSettings) -> None:
 
 
 def parameter_names(method: str) -> list[str]:
-    """What a method can be given."""
+    """Names of a method's parameters."""
     from noisegate import methods
 
     return list(methods.get(method).get_params())
 
 
 def changed(settings: RunSettings, name: str, value: Any, touched: list[bool]) -> RunSettings:
-    """A run with one setting changed, if it has it; `touched` learns whether it does.
+    """Change one setting of a run, if the run has it; `touched` records whether it has.
 
-    Unknown settings raise UnknownNameError, unsuitable values InputError.
+    Unknown settings raise UnknownNameError, invalid values InputError.
     """
     where, _, key = name.partition(".")
     if not key and where in _TOP_LEVEL:

@@ -1,7 +1,4 @@
-"""Which part of a study is done, at which size; what was done into a folder.
-
-And the reports of it.
-"""
+"""The chosen part and size of a study, stored in the results folder, and its report."""
 
 from __future__ import annotations
 
@@ -23,14 +20,14 @@ from noisegate.studies.study import SCALES, Study, slug
 if TYPE_CHECKING:
     from noisegate.studies.report import Report
 
-#: The folder of results that a command line means which names none.
+#: The default folder of results of the command line.
 RESULTS = Path("noisegate-results")
 _FILE = "choice.json"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Choice:
-    """Which part of a study, at which size, with which changes; stored beside its report.
+    """The chosen part of a study, its size and its changes; stored beside its report.
 
     Attributes
     ----------
@@ -61,12 +58,12 @@ class Choice:
     search: bool = False
 
     def apply(self, study: Study) -> Study:
-        """The chosen part of a study."""
+        """Return the chosen part of a study."""
         study = study.at_scale(self.scale).only(self.rows, self.columns).with_changes(self.changes)
         return study if self.seeds is None else study.with_seeds(self.seeds)
 
     def command(self, name: str, out: Path | None = None) -> str:
-        """The command line that does this choice of a study, into the folder `out`."""
+        """Return the command line that runs this choice of a study, with results in `out`."""
         words: list[str] = ["noisegate", "study", "run", name]
         if out is not None and out != RESULTS:
             words += ["--out", str(out)]
@@ -81,7 +78,7 @@ class Choice:
         return shlex.join([*words, *(["--search"] if self.search else [])])
 
     def folder(self, name: str, out: Path) -> Path:
-        """Where the report goes: smaller, searched and changed studies have folders of their own."""
+        """Return the folder of the report; smaller, searched and changed studies have their own."""
         parts = [
             name,
             *([self.scale] if self.scale != "paper" else []),
@@ -94,27 +91,26 @@ class Choice:
 
     @classmethod
     def read(cls, path: Path) -> Choice:
-        """The choice that a file holds."""
+        """Read a choice from a file."""
         content = read_json(path)
         try:
             values: dict[str, Any] = {f.name: content[f.name] for f in fields(cls)}
             values |= {name: tuple(values[name]) for name in ("rows", "columns")}
             return cls(**values)
         except (KeyError, TypeError) as error:
-            raise DamagedFileError(f"{path} is damaged ({error}); remove it, or do the study again") from None
+            raise DamagedFileError(
+                f"{path} is damaged ({error}); remove it, or run the study again"
+            ) from None
 
     def remember(self, name: str, out: Path) -> Choice:
-        """Store this choice of a study.
-
-        Return it together with what was chosen before into the same report.
-        """
+        """Store this choice of a study; return it merged with earlier choices for the same report."""
         path = self.folder(name, out) / _FILE
         whole = self._with(path, papers.get(name))
         write_json(path, {"study": name, **asdict(whole)})
         return whole
 
     def _with(self, path: Path, study: Study) -> Choice:
-        """This choice and the stored one, if they are of the same size, changes and search."""
+        """Merge this choice with the stored one, if size, changes and search are the same."""
         try:
             before = Choice.read(path)
         except (DamagedFileError, MissingDataError):
@@ -123,7 +119,7 @@ class Choice:
             return self
         own = replace(self, seeds=None, rows=(), columns=()).apply(study).seeds
         seeds: int | None = max(before.seeds or own, self.seeds or own)
-        # No names stand for all of them.
+        # An empty tuple stands for all rows or columns.
         rows, columns = (
             tuple(dict.fromkeys((*old, *new))) if old and new else ()
             for old, new in ((before.rows, self.rows), (before.columns, self.columns))
@@ -133,7 +129,7 @@ class Choice:
 
 @dataclass(frozen=True)
 class Chosen:
-    """A choice of a study, and where its report goes.
+    """A choice of a study, and the folder of its report.
 
     Attributes
     ----------
@@ -149,7 +145,7 @@ class Chosen:
     folder: Path
 
     def results(self, store: Store) -> Results:
-        """What is stored of it."""
+        """Its stored results."""
         return Results(self.choice.apply(papers.get(self.name)), store, search=self.choice.search)
 
     def write(self, store: Store) -> Report:
@@ -168,26 +164,26 @@ class Chosen:
 def stored_reports(
     out: Path, name: str | None = None, *, scale: str = "paper", search: bool = False, to: Path | None = None
 ) -> Iterator[Chosen | InputError]:
-    """What was done into a folder of results: of one study, or of all.
+    """Find the stored choices in a folder of results, of one study or of all.
 
     Parameters
     ----------
     out : Path
         The folder of results.
     name : str, default=None
-        A study; None: all that were done, where an error stands for one whose record is damaged.
+        Name of a study. None: all; a study whose record is damaged is returned as an error.
     scale : str, default="paper"
     search : bool, default=False
         Which size and search of the study.
     to : Path, default=None
-        Where the reports go; None: `out`/reports.
+        Folder of the reports. None: `out`/reports.
     """
     if not (out / "store.json").exists():
-        raise InputError(f"{out} is not a folder of results; do a study first: noisegate study run NAME")
+        raise InputError(f"{out} is not a folder of results; run a study first: noisegate study run NAME")
     stored = sorted((out / "reports").glob(f"*/{_FILE}"))
     if name is None:
         if not stored:
-            raise InputError(f"no study was run into {out} yet; do one first: noisegate study run NAME")
+            raise InputError(f"{out} has no results of a study yet; run one first: noisegate study run NAME")
         for path in stored:
             try:
                 yield Chosen(_study_of(path), Choice.read(path), _target(path, to))
@@ -216,14 +212,14 @@ def _study_of(path: Path) -> str:
     content = read_json(path)
     name = content.get("study") if isinstance(content, dict) else None
     if not isinstance(name, str):
-        raise DamagedFileError(f"{path} is damaged (no study); remove it, or do the study again")
+        raise DamagedFileError(f"{path} is damaged (no study); remove it, or run the study again")
     return name
 
 
 def _is_of(path: Path, name: str, like: Choice, out: Path) -> bool:
     """Whether a stored choice is one of this study, of the same size and search."""
     if path.parent == like.folder(name, out):
-        return True  # even where the file is damaged: reading it will say so
+        return True  # also if the file is damaged: reading it reports that
     try:
         choice = Choice.read(path)
         return (_study_of(path), choice.scale, choice.search) == (name, like.scale, like.search)

@@ -160,8 +160,8 @@ def _network(settings: RunSettings, root: str | Path | None) -> Any:
 class Execution:
     """A run of a study while it is being done: `with Execution(...) as e: for epoch in e: ...; e.conclude()`.
 
-    Entering takes the lock of the run's folder (BusyError if another process has it), loads the data and goes
-    on from a checkpoint if there is one.
+    Entering takes the lock of the run's folder (BusyError if another process has it), loads the data and
+    resumes from a checkpoint if there is one.
 
     Parameters
     ----------
@@ -362,10 +362,10 @@ class Event:
 def events(
     settings: RunSettings, store: Store, device: str = "auto", root: str | Path | None = None
 ) -> Iterator[Event]:
-    """Do one run and yield its events.
+    """Execute one run and yield its events.
 
-    What goes wrong with the run is stored with it; only what stops everything is raised: Ctrl-C, a full disk, a
-    name that this process does not know.
+    Errors of the run are stored with it. Only errors that would stop every run are raised: Ctrl-C, a full disk,
+    a name that this process does not know.
     """
     yield Event("started", settings)
     try:
@@ -382,7 +382,7 @@ def events(
 def execute(
     settings: RunSettings, store: Store, device: str = "auto", root: str | Path | None = None
 ) -> Event:
-    """Do one run and return its last event."""
+    """Execute one run and return its last event."""
     *_, last = events(settings, store, device, root)
     return last
 

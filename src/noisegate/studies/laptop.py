@@ -14,18 +14,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Laptop:
-    """What two cores do in two hours at most, large enough for the paper's effect to show.
+    """A size that two cores finish in two hours, large enough to show the paper's effect.
 
-    By default nothing is reduced. What is, the report says, from the settings themselves.
+    By default nothing is reduced. The report lists all reductions, found by comparing the settings.
 
     Attributes
     ----------
     change : function (RunSettings) -> RunSettings, optional
-        What is smaller in every run; see `reduced`.
+        Reduces the settings of every run; see `reduced`.
     keep : function (Cell) -> bool, optional
-        Which cells of the paper's are left.
+        Which cells of the paper to keep.
     seeds : int or None
-        Repetitions at most.
+        Maximum number of repetitions.
     search : mapping of parameter to candidates
         Grids that are shorter than the paper's.
     """
@@ -37,11 +37,11 @@ class Laptop:
 
     @property
     def reduces(self) -> bool:
-        """Whether anything is."""
+        """Whether anything is reduced."""
         return self != Laptop()
 
     def apply(self, study: Study) -> Study:
-        """The study at this size, its notes led by what was reduced."""
+        """Return the study at this size; its first note lists the reductions."""
         cells = [self._cell(cell) for cell in study.cells if self.keep is None or self.keep(cell)]
         seeds = study.seeds if self.seeds is None else min(self.seeds, study.seeds)
         small = dataclasses.replace(study, cells=tuple(cells), seeds=seeds)
@@ -60,10 +60,9 @@ def reduced(
     params: Mapping[str, Any] | None = None,
     **changes: Any,
 ) -> RunSettings:
-    """A run with other fields, some other fields of its recipe, and other values of parameters that it has.
+    """Change fields of a run, fields of its recipe, and values of parameters that it has.
 
-    Where the number of epochs changes, the milestones of the schedule keep their places in
-    proportion.
+    If the number of epochs changes, the milestones of the schedule are scaled with it.
     """
     new = {**settings.recipe, **(recipe or {})}
     if recipe and "epochs" in recipe:
@@ -80,10 +79,7 @@ def reduced(
 
 
 def reductions(paper: Study, small: Study) -> list[str]:
-    """A sentence for all that differs between a study and its smaller self.
-
-    None where nothing does.
-    """
+    """Describe in one sentence how a study and its reduced version differ; None if they do not."""
     places = {(cell.row, cell.group, cell.column): cell for cell in paper}
     pairs = [(places[cell.row, cell.group, cell.column].settings, cell.settings) for cell in small]
     found = [
@@ -99,7 +95,7 @@ def reductions(paper: Study, small: Study) -> list[str]:
     words = [each for each in found if each]
     if not words:
         return []
-    return [f"At this size: {'; '.join(words)}. All else is as at the size of the paper."]
+    return [f"At this size: {'; '.join(words)}. Everything else is as at the size of the paper."]
 
 
 _READ: Mapping[str, Callable[[RunSettings], Any]] = {

@@ -22,8 +22,7 @@ class Results:
     study : Study
     store : Store
     search : bool
-        Take, for cells with a grid, the candidate that noisy validation chooses instead of the
-        paper's.
+        For cells with a grid, use the candidate that noisy validation chooses instead of the paper's.
     """
 
     def __init__(self, study: Study, store: Store, *, search: bool = False) -> None:

@@ -1,4 +1,4 @@
-"""Run a study: find the runs that are left, do them, estimate how long they take."""
+"""Run a study: find its unfinished runs, execute them, estimate how long they take."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from noisegate.studies.store import Store
 from noisegate.studies.study import Study
 
 FAILED = ("diverged", "crashed")
-#: Seconds between checks of runs that other processes do.
+#: Seconds between checks of runs that other processes execute.
 POLL = 1.0
 
 
@@ -60,7 +60,9 @@ def check_data(study: Study, root: str | None) -> None:
             others = [
                 f"{cell.group} {cell.column}".strip() for cell in study if cell.settings.data["name"] != name
             ]
-            leave = "; or leave it out: name the other rows or columns by --rows, --columns" if others else ""
+            leave = (
+                "; or leave it out: name the other rows or columns with --rows, --columns" if others else ""
+            )
             raise MissingDataError(f"{study.name} needs {error}{leave}") from None
 
 
@@ -73,12 +75,11 @@ def do(
     watch: Callable[[Event], None] = lambda event: None,
     planned: Callable[[Plan], None] = lambda plan: None,
 ) -> Plan:
-    """Do all unfinished runs and return the plan afterwards.
+    """Execute all unfinished runs and return the plan afterwards.
 
-    Runs that were stopped on their way come first, then the others in the order of the study. Runs
-    that another process is doing are waited for; where that process dies they are done here. Failed
-    runs are left alone unless `retry`. `planned` is called with what is known now, again where a
-    search adds runs.
+    Interrupted runs come first, then the others in the order of the study. Runs of other processes are
+    waited for; if such a process dies, its runs are executed here. Failed runs are skipped unless
+    `retry` is set. `planned` is called with the plan at the start, and again when a search adds runs.
     """
     tried: set[str] = set()
     while True:
@@ -113,9 +114,9 @@ class Estimate:
     Attributes
     ----------
     seconds : float
-        Of the runs that could be judged, one after the other.
+        Total time of the runs with an estimate, if executed one after the other.
     unknown : int
-        Runs of which no similar one is done.
+        Number of runs without a similar finished run.
     """
 
     seconds: float

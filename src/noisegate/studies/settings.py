@@ -1,4 +1,4 @@
-"""All settings of one run, and the key that they make."""
+"""All settings of one run, and their hash, the key of the run."""
 
 from __future__ import annotations
 
@@ -23,41 +23,40 @@ class RunSettings:
     Attributes
     ----------
     data : mapping
-        `name`, and what its loader takes.
+        `name`, and options of its loader.
     method : str
-        A name of the registry.
+        Name of a method.
     params : mapping
         Parameters of the method. `noise_rate="known"` stands for the realised rate of the training
-        labels, where a paper's protocol hands it to the method.
+        labels, for papers whose protocol gives it to the method.
     noise : mapping or None
-        `name`, and what the noise takes; None leaves the labels as they are.
+        `name`, and parameters of the noise. None: keep the labels.
     network : str
     weights : str or None
-        A file of pretrained weights below the data root; the last layer starts afresh.
+        A file of pretrained weights below the data root; the last layer is freshly initialised.
     recipe : mapping
-        Fields of a Recipe; fields that are left out take its defaults.
+        Fields of a Recipe; other fields have their defaults.
     validation : float, int, "own" or None
-        Share or number of training rows held out, with labels as noisy as training's; "own" takes
-        the validation rows that the data brings, whose labels may be clean.
+        Share or number of training rows to hold out, with labels as noisy as for training. "own": the data's
+        own validation rows, whose labels may be clean.
     noisy_test : bool
-        Also corrupt the test labels, for metrics on noisy labels. The clean ones are kept as well.
+        Whether to corrupt the test labels too, for metrics on noisy labels. The clean ones are kept as well.
     rows : int or None
-        Train on this many rows only, sampled with the seed.
+        Number of training rows to use, sampled with the seed. None: all.
     balanced : bool
-        Train on equally many rows of every given label, as many as the rarest has, sampled with the
-        seed.
+        Whether to train on the same number of rows of every given label (that of the rarest), sampled with
+        the seed.
     evidence : tuple of str
-        Clean labels that each epoch is evaluated on: "test", "train", "validation".
+        Parts whose clean labels are evaluated after each epoch: "test", "train", "validation".
     evaluate_every : int
         Epochs between two such evaluations, as in `noisegate.train`.
     probes : tuple of mapping
-        What is measured on the trained network beyond its metrics: `name`, and what the probe
-        takes.
+        Measurements of the trained network beyond its metrics: `name`, and options of the probe.
     detector : str or None
         For studies of finding wrong labels: one of `noisegate.auditing.detectors.DETECTORS`, around the
         method. Then `recipe` has the fields that differ from the automatic recipe of the data.
     seed : int
-        Decides label noise, validation rows, initial weights and batches.
+        Random seed of label noise, validation rows, initial weights and batches.
 
     Examples
     --------
@@ -86,7 +85,7 @@ class RunSettings:
     seed: int = 0
 
     def replace(self, **changes: Any) -> RunSettings:
-        """A copy with some fields changed."""
+        """Return a copy with some fields changed."""
         changed = dataclasses.replace(self, **changes)
         if set(changes) == {"seed"}:
             # Cache: a study computes the keys of thousands of runs that differ only in the seed.
@@ -100,7 +99,7 @@ class RunSettings:
 
         values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
         if self.detector is None:
-            # Left out, so that the keys of runs that were stored before there were detectors stay the same.
+            # Left out without a detector, so that the keys of runs stored before detectors existed do not change.
             del values["detector"]
         recipe = Recipe.from_dict(self.recipe).to_dict()
         values["recipe"] = recipe if self.detector is None else {k: recipe[k] for k in self.recipe}

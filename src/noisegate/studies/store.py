@@ -32,7 +32,7 @@ class Result:
     settings : dict
         The full settings.
     metrics : dict of str to float
-        Of the final network; with the accuracies of the last, the best-noisy-validation and the
+        Metrics of the final network, and the accuracies of the last, the best-noisy-validation and the
         oracle's epoch.
     history : list of list of dict
         One list a phase, one dict an epoch.
@@ -68,12 +68,12 @@ class Store:
     Parameters
     ----------
     folder : path
-        Made if it is not there; one that another format of noisegate wrote is refused.
+        Created if missing. A folder in another format raises InputError.
 
     Attributes
     ----------
     set_aside : list of str
-        Damaged result files that were met and renamed; their runs count as not done.
+        Damaged result files that were found and renamed; their runs count as not finished.
     """
 
     def __init__(self, folder: str | Path) -> None:

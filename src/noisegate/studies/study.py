@@ -20,16 +20,16 @@ if TYPE_CHECKING:
 
     from noisegate.studies.results import Results
 
-#: The sizes of a study: the paper's; one that two cores do in two hours; one that only shows that
-#: everything runs.
+#: The sizes of a study: the paper's; one that two cores finish in two hours; one that only shows
+#: that everything runs.
 SCALES = ("paper", "laptop", "smoke")
 
 
 @dataclass(frozen=True)
 class Number:
-    """A number of a paper: mean, and standard deviation where it gives one.
+    """A number of a paper: the mean, and the standard deviation if the paper gives one.
 
-    `mark` is what the paper prints with it: "bold", or stars of its test.
+    `mark` is how the paper marks it: "bold", or the stars of its test.
     """
 
     mean: float
@@ -87,10 +87,7 @@ class Value:
 
 @dataclass(frozen=True, kw_only=True)
 class Selection:
-    """How a search selects.
-
-    The metric on noisy validation labels, and the seeds it is averaged over.
-    """
+    """How a search selects: the metric on noisy validation labels, and the seeds to average over."""
 
     metric: str = "validation_accuracy"
     seeds: str = "first"
@@ -103,14 +100,14 @@ class Figure:
     Attributes
     ----------
     name : str
-        Of its files.
+        Name of its files.
     draw : function (Results) -> matplotlib Figure
-        Raises InputError where the results it needs are not there yet.
+        Raises InputError if the results that it needs are not available yet.
     caption : str
     paper : str
         What the paper's figure shows, in our words, to compare with.
     column : str, default=""
-        The figure belongs to this column, and is left out where the column is not chosen.
+        The column that the figure belongs to; the figure is left out if the column is not chosen.
     """
 
     name: str
@@ -124,9 +121,9 @@ class Figure:
 class Smoke:
     """A size that takes minutes and only shows that everything runs: small data and networks, few epochs.
 
-    `data=None` keeps the study's own data, network and recipe but for the epochs (toy problems).
-    `noise` is for data whose labels come wrong by themselves, which digits do not. `change` has the
-    last word.
+    `data=None` keeps the study's own data, network and recipe except the epochs (toy problems). `noise`
+    replaces the noise of data sets with wrong labels of their own, since digits have none. `change` is
+    applied last.
     """
 
     data: Settings | None = field(default_factory=lambda: {"name": "digits"})
@@ -174,11 +171,11 @@ class Study:
         Paper and place.
     cells : tuple of Cell
     values : tuple of Value
-        What the table shows for every cell; the first decides what is bold.
+        Metrics that the table shows for every cell; the first decides what is bold.
     seeds : int
-        Repetitions; seeds are 0, 1, ...
+        Number of repetitions; seeds are 0, 1, ...
     compete : {"rows", "columns"}
-        Whether methods are rows, compared within a column, or the other way round.
+        What the methods are: rows, compared within a column, or columns, compared within a row.
     bold : {"welch", "best", "none"}
         "welch": every method without significant difference to the best one (5 %); "best": the best
         mean.
@@ -186,7 +183,7 @@ class Study:
         The row that the others are tested against, paired by seed; stars mark p < .05, .01, .001.
     select : Selection
     notes : tuple of str
-        Where the protocol is our choice, or differs from the paper's words.
+        Where the protocol is our choice, or differs from the paper.
     figures : tuple of Figure
     findings : function (Results) -> sequence of str, optional
         Sentences computed from the stored results, for the report and the terminal.
@@ -231,7 +228,7 @@ class Study:
         return [cell.settings.replace(seed=seed) for seed in range(self.seeds)]
 
     def at_scale(self, scale: str) -> Study:
-        """The study itself ("paper"), what two cores do of it in two hours ("laptop"), or in minutes ("smoke")."""
+        """Return the study at a size: "paper", "laptop" (two hours on two cores) or "smoke" (minutes)."""
         if scale not in SCALES:
             raise UnknownNameError("scale", scale, SCALES)
         if scale == "paper":

@@ -22,9 +22,9 @@ def build(
     Parameters
     ----------
     workers : int, optional
-        Runs at a time; by default as many as fit.
+        Number of runs at a time. Default: as many as fit.
     address : str, optional
-        Of a Ray cluster; by default one is started on this machine.
+        Address of a Ray cluster. Default: start one on this machine.
     shared : bool
         Whether the machines of a Ray cluster share the results folder. If not, results are sent
         back.

@@ -20,7 +20,7 @@ class Context:
     out : Path
         The folder of a Store.
     root : str or None
-        Where data sets lie.
+        Folder of the data sets.
     device : str
         "auto", "cpu", "cuda", "cuda:N".
     """

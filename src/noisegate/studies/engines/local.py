@@ -25,12 +25,12 @@ from noisegate.training.trainer import Epoch
 
 #: Main memory of a typical run with its process.
 RUN_BYTES = 2 * 2**30
-#: The most runs interleaved on one GPU. More bring no speed.
+#: Maximum number of runs interleaved on one GPU; more are not faster.
 SIDE_BY_SIDE = 16
 #: Seconds between two events about epochs of the same run.
 QUIET = 0.2
 CANNOT_START = (
-    "the processes for the runs cannot be started (why, they say above); a script calls "
+    "the processes for the runs cannot be started (the reason is printed above); a script calls "
     "noisegate.studies.run under `if __name__ == '__main__':`, or with workers=1, in its own process"
 )
 NOT_KNOWN_THERE = (
@@ -86,9 +86,9 @@ class LocalEngine(Engine):
 
 
 def representatives(todo: Sequence[RunSettings]) -> dict[str, RunSettings]:
-    """One run of each kind: memory depends on data, network and batch size, little on the objective.
+    """Pick one run of each kind: memory depends on data, network and batch size, little on the objective.
 
-    Of each kind it is a run that trains more than one network on one objective, if there is one.
+    Prefer runs that train more than one network on one objective.
     """
     from noisegate import methods
 
@@ -115,7 +115,7 @@ def _fitting(settings: RunSettings, context: Context) -> int:
     try:
         return how_many_fit(lambda: make_run(settings, context.device, context.root), most=SIDE_BY_SIDE)
     except Exception:
-        # Executing the run will report what is wrong with it.
+        # Executing the run reports the error.
         return 1
 
 

@@ -66,9 +66,8 @@ Resources = Mapping[str, float]
 class RayEngine(Engine):
     """Execute each run as a Ray task. If its worker or node dies, another one retries it.
 
-    noisegate, in the same version, and the data sets must be on every node. A task that is done
-    again goes on from its checkpoint: always if the nodes share the folder of results, otherwise if
-    it comes to the same node.
+    noisegate, in the same version, and the data sets must be on every node. A retried task resumes
+    from its checkpoint if the nodes share the folder of results, or if it runs on the same node again.
 
     Parameters
     ----------
@@ -78,15 +77,15 @@ class RayEngine(Engine):
         already has, or $RAY_ADDRESS, or a cluster started on this machine, which ends with the
         work.
     workers : int, optional
-        Runs at a time; by default as many as the cluster holds.
+        Number of runs at a time. Default: as many as fit on the cluster.
     shared : bool
-        Whether all nodes see the folder of results. If not, each run is done in a temporary folder
-        of its node, and its result travels back.
+        Whether all nodes see the folder of results. If not, each run uses a temporary folder of its node,
+        and its result is sent back.
     cpus : float, optional
-        CPUs of a run, 1 by default; it has as many threads.
+        Number of CPUs, and of threads, per run. Default: 1.
     gpus : float, optional
-        Share of a GPU of a run: 0.25 puts four runs on one. By default a whole one, or less if
-        `workers` are more than there are GPUs.
+        Share of a GPU per run: 0.25 puts four runs on one GPU. Default: 1, or less if there are more
+        `workers` than GPUs.
     """
 
     def __init__(

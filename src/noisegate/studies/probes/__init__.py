@@ -1,8 +1,8 @@
-"""What is measured on a trained network beyond its metrics, for figures and tables.
+"""Probes: measurements of a trained network beyond its metrics, for figures and tables.
 
 A probe is a function `(fitted, data, **options) -> dict`: arrays are stored for the figures, plain
-numbers join the run's metrics. Every file of this folder is read; a probe joins by
-`@register(name)`.
+numbers join the run's metrics. Every file of this folder is imported; `@register(name)`
+adds a probe.
 """
 
 from __future__ import annotations

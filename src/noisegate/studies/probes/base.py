@@ -12,7 +12,7 @@ PROBES: Registry[Probe] = Registry("probe")
 
 
 def register(name: str) -> Callable[[Probe], Probe]:
-    """Give a probe its name."""
+    """Register a probe under a name."""
 
     def add(probe: Probe) -> Probe:
         return PROBES.add(name, probe, probe.__module__)
@@ -21,5 +21,5 @@ def register(name: str) -> Callable[[Probe], Probe]:
 
 
 def get(name: str) -> Probe:
-    """The probe of a name."""
+    """Return the probe of a name."""
     return PROBES[name]

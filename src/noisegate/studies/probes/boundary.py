@@ -1,4 +1,4 @@
-"""What a classifier of points in the plane says everywhere."""
+"""The predictions of a classifier of points in the plane, on a grid."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ MARGIN = 0.08
 
 @register("boundary")
 def boundary(fitted: Fitted, data: Dataset, *, resolution: int = 150) -> dict[str, npt.NDArray[Any]]:
-    """Probabilities on a grid around the training points, and the points.
+    """Predict probabilities on a grid around the training points; also return the points.
 
     Returns
     -------
     boundary_x, boundary_y : float32 (R,)
-        Where the columns and the rows of the grid lie.
+        Coordinates of the columns and the rows of the grid.
     boundary_probs : float32 (R, R, K)
         The first index is the row, that is y.
     boundary_points : float32 (N, 2)
     boundary_given, boundary_clean : int64 (N,)
-        Labels of the training rows; where no clean ones are known both are the given ones.
+        Labels of the training rows; without clean labels both are the given ones.
     """
     x = data.train.x
     if not isinstance(x, np.ndarray) or data.input_shape != (2,):

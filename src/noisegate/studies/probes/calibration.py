@@ -1,4 +1,4 @@
-"""Calibration with as many bins as a paper has."""
+"""Calibration error with a paper's number of bins."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How well wrong labels were found: flags and rankings of a detector, beside cleanlab's rules."""
+"""How well a detector finds wrong labels: its flags and rankings, and those of cleanlab's rules."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from noisegate.studies.probes.base import register
 
 Mask = npt.NDArray[np.bool_]
 Floats = npt.NDArray[np.float64]
-#: What the names of the signals begin with among the extras of what is fitted.
+#: Prefix of the names of signals among the extras of a classifier.
 SIGNAL = "signal_"
 
 
@@ -23,8 +23,7 @@ SIGNAL = "signal_"
 def detection(fitted: Fitted, data: Dataset) -> dict[str, Any]:
     """Precision, recall and F1 of flags, AUROC and average precision of rankings, of wrong training labels.
 
-    The probabilities of the training rows are those that the method left among its extras (`said`, else
-    `probs`).
+    The probabilities of the training rows are taken from the method's extras (`said`, else `probs`).
 
     Returns
     -------
@@ -77,7 +76,8 @@ def _signals(extras: Mapping[str, Any], n: int) -> Iterator[tuple[str, tuple[Mas
 def scores(flags: Mask, suspicion: Floats, wrong: Mask) -> dict[str, float]:
     """Precision, recall, F1 of flags; AUROC and average precision of a ranking.
 
-    A precision of no flags is left out, and so is what needs right and wrong labels where there are none.
+    Precision is left out if there are no flags; scores that need both right and wrong labels are left out
+    if there is only one kind.
 
     >>> scores(np.array([True, True, False]), np.array([0.9, 0.2, 0.8]), np.array([True, False, True]))["f1"]
     0.5

@@ -1,4 +1,4 @@
-"""What a classifier says of the test rows, and of the first rows whose label is wrong."""
+"""A classifier's predictions for the test rows, and for the first rows with a wrong label."""
 
 from __future__ import annotations
 

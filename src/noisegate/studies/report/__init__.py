@@ -23,13 +23,13 @@ __all__ = ["CellRuns", "Entry", "Report", "Table", "build_table", "gather", "ter
 
 @dataclass(frozen=True)
 class Report:
-    """What was written.
+    """A written report.
 
     Attributes
     ----------
     folder : Path
     files : tuple of Path
-        Everything in it that this report wrote.
+        The files that were written to it.
     table : Table or None
         None for a study that has only figures.
     missing : tuple of str
@@ -63,12 +63,12 @@ def write_report(
         For report.md, report.html, table.csv, runs.csv and figures/; each file is replaced
         atomically.
     changes : mapping, optional
-        Settings that were changed in all runs.
+        Settings changed in all runs.
     scale : {"paper", "laptop", "smoke"}
-        A laptop report says what was reduced. A smoke report says that it is no reproduction and
-        has no differences to the paper.
+        A laptop report lists the reductions. A smoke report says that it is no reproduction, and shows no
+        differences from the paper.
     command : str, optional
-        The command line that does the study.
+        The command line that runs the study.
     """
     if scale not in SCALES:
         raise UnknownNameError("scale", scale, SCALES)
@@ -90,10 +90,10 @@ def write_report(
 
 
 def _content(results: Results, changes: Mapping[str, Any], scale: str, command: str) -> Content:
-    """Read everything, so that nothing is written where there is nothing to tell."""
+    """Read everything first, so that nothing is written if there are no results."""
     study = results.study
     cells = gather(results)
-    # The keys of these are known already; asking `results` again would compute them all once more.
+    # The keys of these runs are known; asking `results` again would compute all of them once more.
     planned = {run.key for _, run, _ in all_runs(results, cells)}
     found = (results.store.result(key) for key in sorted(planned))
     stored = [result for result in found if result is not None]
@@ -101,7 +101,7 @@ def _content(results: Results, changes: Mapping[str, Any], scale: str, command: 
         failures = [failure for of in cells for _, failure in of.failures]
         failed = f"; {len(failures)} failed, the first: {failures[0].get('error')}" if failures else ""
         raise InputError(
-            f"{results.store.folder} has no finished run of {study.name}{failed}; do the study first: {command}"
+            f"{results.store.folder} has no finished run of {study.name}{failed}; run the study first: {command}"
         )
     table = build_table(study, cells, comparable=scale != "smoke") if study.cells and study.table else None
     return Content(
@@ -119,7 +119,7 @@ def _content(results: Results, changes: Mapping[str, Any], scale: str, command: 
 
 
 def _mark(study: Study, scale: str) -> str:
-    """What is written into figures of a smaller size."""
+    """The text written into figures of a smaller size."""
     if scale == "laptop":
         return "laptop size, reduced" if study.laptop.reduces else ""
     return "smoke size, no reproduction" if scale == "smoke" else ""

@@ -96,7 +96,7 @@ class Content:
 
     @cached_property
     def failures(self) -> dict[str, tuple[CellRuns, int, Mapping[str, Any]]]:
-        """Failed runs by key; one that several cells share is told once."""
+        """Failed runs by key; a run that several cells share appears once."""
         return {run.key: (of, run.seed, failure) for of in self.cells for run, failure in of.failures}
 
 
@@ -133,7 +133,7 @@ def lead(content: Content) -> str:
 
 
 def compose(content: Content) -> Page:
-    """The report, with every section that has something to say."""
+    """Build the report from all sections that are not empty."""
     page = Page(title(content), lead(content))
     page.facts(_facts(content))
     if content.table is not None:
@@ -146,8 +146,8 @@ def compose(content: Content) -> Page:
         page.section("Protocol: what is our choice, or differs from the paper's words")
         page.bullets(content.study.notes)
     _missing(page, content)
-    page.section("To do it again")
-    return page.text("What is stored is not done again.").code(content.command)
+    page.section("To run it again")
+    return page.text("Stored runs are not repeated.").code(content.command)
 
 
 def _facts(content: Content) -> list[tuple[str, Any]]:
@@ -197,10 +197,7 @@ def _results(page: Page, table: Table, content: Content) -> None:
 
 
 def _findings(page: Page, content: Content) -> None:
-    """Sentences about the numbers.
-
-    Of a smoke run none, since somebody would take them for a result.
-    """
+    """Sentences about the numbers; none for a smoke run, because they could be mistaken for results."""
     sentences = (
         [] if content.smoke or content.study.findings is None else content.study.findings(content.results)
     )
@@ -256,8 +253,8 @@ def _accuracies(page: Page, content: Content) -> None:
         rows,
         [*names, *(_ACCURACIES[name] for name in shown)],
         caption="Test accuracy (%) on clean labels, mean ± standard deviation, of the epochs that were measured. "
-        "The oracle looks at the clean test labels to choose its epoch, which nobody can: it shows what perfect "
-        "stopping would give.",
+        "The oracle looks at the clean test labels to choose its epoch, which is impossible in practice: it shows "
+        "what perfect stopping would give.",
         row_headers=True,
     )
 

@@ -20,15 +20,15 @@ FOLDER = "figures"
 
 @dataclass(frozen=True)
 class Drawn:
-    """A figure as files, or why it could not be drawn.
+    """A figure as files, or the reason why it could not be drawn.
 
     Attributes
     ----------
     figure : Figure
     png : bytes
-        Empty where it could not be drawn.
+        Empty if it could not be drawn.
     missing : str
-        Why, and empty where it was drawn.
+        The reason; empty if it was drawn.
     """
 
     figure: Figure
@@ -38,7 +38,7 @@ class Drawn:
 
     @property
     def path(self) -> str:
-        """Of the PNG, relative to the report."""
+        """Path of the PNG, relative to the report."""
         return f"{FOLDER}/{slug(self.figure.name)}.png"
 
 
@@ -58,7 +58,7 @@ def draw_figures(results: Results, mark: str = "") -> list[Drawn]:
             picture = figure.draw(results)
         except InputError as error:
             drawn.append(Drawn(figure, missing=str(error)))
-        except KeyError as error:  # runs that were done with other settings may lack a number
+        except KeyError as error:  # runs with other settings may lack a number
             drawn.append(Drawn(figure, missing=f"the runs do not have {error}"))
         else:
             if mark and results.study.cells:
@@ -75,7 +75,7 @@ def svg(picture: Picture) -> bytes:
     import matplotlib
 
     buffer = io.BytesIO()
-    # Ids are salted with random numbers and the date is written in unless told otherwise.
+    # By default matplotlib salts ids with random numbers and writes the date.
     with matplotlib.rc_context({"svg.hashsalt": "noisegate"}):
         picture.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
     return buffer.getvalue()

@@ -1,4 +1,4 @@
-"""What a search of hyper-parameters chose, and what the paper had chosen."""
+"""The hyper-parameters that a search chose, and those of the paper."""
 
 from __future__ import annotations
 

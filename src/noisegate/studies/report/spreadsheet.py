@@ -1,4 +1,4 @@
-"""The report as CSV: one line a number of the table, one line a run."""
+"""The report as CSV: one line per number of the table, one line per run."""
 
 from __future__ import annotations
 

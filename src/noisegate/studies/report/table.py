@@ -80,7 +80,7 @@ def _waiting(results: Results, cell: Cell) -> str:
 
 
 def candidate_state(results: Results, candidate: RunSettings) -> str:
-    """What became of a candidate of a search: "scored", "open", or how its first failed run failed."""
+    """The state of a candidate of a search: "scored", "open", or how its first failed run failed."""
     for run in results.search_runs(candidate):
         if results.store.result(run) is None:
             failure = results.store.failure(run)
@@ -132,17 +132,17 @@ class Entry:
 
     @property
     def n(self) -> int:
-        """How many runs it is the mean of."""
+        """Number of runs in the mean."""
         return len(self.samples)
 
     @cached_property
     def mean(self) -> float | None:
-        """Their mean."""
+        """Mean over the runs."""
         return float(np.mean(list(self.samples.values()))) if self.samples else None
 
     @cached_property
     def std(self) -> float | None:
-        """Their standard deviation, with n - 1."""
+        """Standard deviation over the runs, with n - 1."""
         return float(np.std(list(self.samples.values()), ddof=1)) if self.n > 1 else None
 
     @property
@@ -152,7 +152,7 @@ class Entry:
 
     @property
     def complete(self) -> bool:
-        """Whether all runs are there and have the number."""
+        """Whether all runs have finished and have the number."""
         return self.n == self.of.seeds
 
 
