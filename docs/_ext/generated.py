@@ -99,6 +99,10 @@ def _write_api(folder: Path) -> None:
 def _write_facts(folder: Path) -> None:
     ratios = _table(ROOT / "benchmarks/results/methods.md", "method")
     scores = _table(ROOT / "benchmarks/results/methods_by_noise.md", "method")
+    problems = _table(ROOT / "benchmarks/results/real_noise.md", "problem")
+    on_mnist = set(
+        re.findall(r"^\| `([\w-]+)` \|", (folder.parents[1] / "which-method.md").read_text(), re.M)
+    )
     for name, entry in METHODS.own().items():
         lines = [f"*{entry.summary[0].upper() + entry.summary[1:]}.* {_sentence(entry.paper)}", ""]
         lines += ["```python", "import noisegate as ng", "", 'data = ng.data.load("moons", n=200)']
@@ -106,7 +110,21 @@ def _write_facts(folder: Path) -> None:
         lines += [f'fitted = ng.train(data, "{name}", recipe={{"epochs": 2}}, progress=False)', "```", ""]
         _put(folder / f"{name}.md", "\n".join(lines))
         _put(folder / f"{name}-parameters.md", _parameters(name, entry))
-        _put(folder / f"{name}-measured.md", _measured(name, ratios, scores))
+        parts = [_cost(name, ratios), _by_noise(name, scores), _on_real_noise(name, problems)]
+        if name in on_mnist:
+            parts.append(
+                "On MNIST, with mistakes at random and to similar classes: [which method for which noise]"
+                "(../which-method.md#mistakes-at-random-and-mistakes-to-the-next-class)."
+            )
+        _put(folder / f"{name}-measured.md", "\n\n".join(part for part in parts if part) + "\n")
+
+
+_MEASURED = "Every method with default parameters, nothing searched, on the same small problems:\n\n"
+_NOT_MEASURED = (
+    "The tables above have the methods that we have compared at length. `python benchmarks/methods_by_noise.py`\n"
+    "measures every method on the same seven small problems, with default parameters; it takes some hours on two\n"
+    "cores, and this page shows its table where it has been run.\n"
+)
 
 
 def _write_overview(folder: Path) -> None:
@@ -118,8 +136,10 @@ def _write_overview(folder: Path) -> None:
         lines.append(f"| [`{name}`](/methods/{name}.md) | {entry.summary} | {time} |")
     _put(folder / "table.md", "\n".join(lines) + "\n")
     measured = ROOT / "benchmarks/results/methods_by_noise.md"
-    numbers = measured.read_text() if measured.exists() else "They have not been measured yet.\n"
-    _put(folder.parents[1] / "_numbers.md", re.sub(r"\A# .*\n\n?", "", numbers))
+    numbers = _NOT_MEASURED
+    if measured.exists():
+        numbers = re.sub(r"\A# .*\n\n?", _MEASURED, measured.read_text())
+    _put(folder.parents[1] / "_numbers.md", numbers)
 
 
 def _sentence(paper: str) -> str:
@@ -183,33 +203,61 @@ def _table(path: Path, first: str) -> dict[str, dict[str, str]]:
     return rows
 
 
-def _measured(name: str, ratios: dict[str, dict[str, str]], scores: dict[str, dict[str, str]]) -> str:
-    lines: list[str] = []
-    if name in ratios:
-        lines += [
-            f"A training step takes {ratios[name]['dearest phase']} times as long as one of cross-entropy "
-            "(wide ResNet 16-1 on 32 x 32 images, one CPU thread; `python benchmarks/methods.py`).",
-            "",
-        ]
-    if name in scores:
-        own, plain = scores[name], scores.get("ce", {})
-        columns = [c for c in own if c not in ("method", "n", "seconds")]
-        lines += [
-            "Accuracy on clean test labels in per cent, default parameters, mean ± standard deviation "
-            f"of {own['n']} seeds:",
-            "",
-            f"| | {' | '.join(columns)} |",
-            "|---|" + "---|" * len(columns),
-            f"| `{name}` | {' | '.join(own[c] for c in columns)} |",
-        ]
-        if name != "ce" and plain:
-            lines.append(f"| `ce` | {' | '.join(plain[c] for c in columns)} |")
-        lines += [
-            "",
-            "`python benchmarks/methods_by_noise.py`; [all methods, hardware and versions]"
-            "(../which-method.md#the-numbers).",
-        ]
-    return "\n".join(lines) + "\n"
+def _cost(name: str, ratios: dict[str, dict[str, str]]) -> str:
+    if name not in ratios:
+        return ""
+    return (
+        f"A training step takes {ratios[name]['dearest phase']} times as long as one of cross-entropy "
+        "(wide ResNet 16-1 on 32 x 32 images, one CPU thread; `python benchmarks/methods.py`)."
+    )
+
+
+def _by_noise(name: str, scores: dict[str, dict[str, str]]) -> str:
+    """The rows of a method and of cross-entropy in the table of all methods, if it has been measured."""
+    if name not in scores:
+        return ""
+    columns = [c for c in scores[name] if c not in ("method", "n", "seconds")]
+    lines = [
+        "Accuracy on clean test labels in per cent, default parameters, mean ± standard deviation "
+        f"of {scores[name]['n']} seeds:",
+        "",
+        f"| | {' | '.join(columns)} |",
+        "|---|" + "---|" * len(columns),
+    ]
+    lines += [
+        f"| `{row}` | {' | '.join(scores[row][c] for c in columns)} |" for row in dict.fromkeys([name, "ce"])
+    ]
+    lines += [
+        "",
+        "`python benchmarks/methods_by_noise.py`; [all methods, hardware and versions]"
+        "(../which-method.md#the-numbers).",
+    ]
+    return "\n".join(lines)
+
+
+def _on_real_noise(name: str, problems: dict[str, dict[str, str]]) -> str:
+    """A method beside cross-entropy and logistic regression on the problems with people's mistakes."""
+    shown = list(dict.fromkeys([name, "ce", "logistic regression"]))
+    rows = [row for row in problems.values() if name in row and row["wrong"]]
+    if not rows:
+        return ""
+    lines = [
+        "Accuracy on clean test labels in per cent after training on people's labels, mean ± standard "
+        f"deviation of {rows[0]['n']} seeds:",
+        "",
+        f"| problem | wrong | {' | '.join(shown)} |",
+        "|---|" + "---|" * (len(shown) + 1),
+    ]
+    lines += [
+        f"| {row['problem']} | {row['wrong']} | {' | '.join(row[c].replace('**', '') for c in shown)} |"
+        for row in rows
+    ]
+    lines += [
+        "",
+        "`python benchmarks/real_noise.py`; all contenders, hardware and versions are in "
+        "`benchmarks/results/real_noise.md`.",
+    ]
+    return "\n".join(lines)
 
 
 # -- files from outside docs/ ----------------------------------------------------------------------
