@@ -151,6 +151,24 @@ def test_label_ids_of_cityscapes(tmp_path):
     assert np.array_equal(data.train.y == VOID, ~np.isin(masks, CITYSCAPES_IDS))
 
 
+@pytest.mark.parametrize("numbers", [[0, 1, 2, 70], [0, 100, 200], [9, 19, 29, 39, 49, 59, 69]])
+def test_numbers_with_wide_gaps_are_no_classes(tmp_path, numbers):
+    masks = np.array(numbers)[plain(top=len(numbers), shape=(12, 40))]
+    masks[1:, 0, 0] = numbers[0]
+    text = wrong(tmp_path, masks, rf"png holds {numbers[-1]}, .*masks hold only {len(numbers)}")
+    mapping = ",".join(f"{number}:{label}" for label, number in enumerate(numbers[:5]))
+    assert f"values={mapping}{',...' if len(numbers) > 5 else ''})" in text
+    names = ",".join(map(str, range(len(numbers))))
+    values = {number: label for label, number in enumerate(numbers)}
+    assert set(np.unique(ng.data.load(tmp_path, classes=names, values=values).train.y)) == set(
+        values.values()
+    )
+
+
+def test_a_few_classes_may_be_absent(tmp_path):
+    assert len(ng.data.load(folder_of(tmp_path, np.array([0, 1, 5, 6])[plain(top=4)])).classes) == 7
+
+
 def test_files_without_a_partner(tmp_path):
     folder_of(tmp_path, plain())
     write_image(tmp_path / "images" / "extra.png")

@@ -19,6 +19,7 @@ from noisegate.data.decoding import converted
 from noisegate.data.images import RESIDENT_BYTES, walk
 from noisegate.data.masks import (
     COMMON_VOID,
+    NAMED,
     Coding,
     Colour,
     colour_codes,
@@ -364,9 +365,10 @@ def _coding(
     if classes is None or void is None:
         seen = _seen(pairs)
         if void is None:
-            void = _void(seen, values, None if classes is None else len(classes))
+            void = _void(set(seen), values, None if classes is None else len(classes))
         if classes is None:
-            count = _count(seen - set(void), values, palette)
+            numbers = {number: mask for number, mask in seen.items() if number not in void}
+            count = _count(numbers, values, palette)
             classes = [str(label) for label in range(count)]
     colours = None if palette is None else tuple((c[0], c[1], c[2]) for c in list(palette)[: len(classes)])
     coding = Coding(tuple(classes), values, tuple(void), colours)
@@ -375,16 +377,15 @@ def _coding(
     return coding
 
 
-def _seen(pairs: Pairs, at_most: int = 64) -> set[int]:
-    """The numbers that some of the masks hold; of colour masks their codes, negative."""
+def _seen(pairs: Pairs, at_most: int = 64) -> dict[int, str]:
+    """The numbers that some of the masks hold, each with a file; of colour masks their codes, negative."""
     step = max(1, len(pairs) // at_most)
-    seen: set[int] = set()
+    seen: dict[int, str] = {}
     for _, mask in pairs[::step]:
         content = mask_content(mask)
-        if content.ndim == 3:
-            seen |= {-1 - code for code in np.unique(colour_codes(content)).tolist()}
-        else:
-            seen |= set(np.unique(content).tolist())
+        coloured = content.ndim == 3
+        for number in np.unique(colour_codes(content) if coloured else content).tolist():
+            seen.setdefault(-1 - number if coloured else number, mask)
     return seen
 
 
@@ -395,7 +396,10 @@ def _void(seen: set[int], values: Mapping[int, int] | None, n_classes: int | Non
     return () if mapped or only or (n_classes or 0) > COMMON_VOID else (COMMON_VOID,)
 
 
-def _count(seen: set[int], values: Mapping[int, int] | None, palette: Sequence[Colour] | None) -> int:
+def _count(
+    seen: Mapping[int, str], values: Mapping[int, int] | None, palette: Sequence[Colour] | None
+) -> int:
+    """How many classes there are, by the numbers that masks hold and a file with each."""
     if values is not None:
         return max(values.values()) + 1
     if palette is not None:
@@ -403,11 +407,21 @@ def _count(seen: set[int], values: Mapping[int, int] | None, palette: Sequence[C
         known = [codes[-1 - code] for code in seen if code < 0 and -1 - code in codes]
         known += [code for code in seen if 0 <= code < COMMON_VOID]
         return max(known, default=1) + 1
-    if seen == {0, COMMON_VOID}:
+    if set(seen) == {0, COMMON_VOID}:
         raise InputError(
             "masks hold 0 and 255 alone; likely 255 is the second class (option values=0:0,255:1); if it marks "
             "pixels without a label, name the classes (option classes)"
         )
-    plain = [number for number in seen if number >= 0]
+    plain = sorted(number for number in seen if number >= 0)
     # Whoever reads them next says what is wrong with colours.
-    return max(plain, default=1) + 1
+    count = max(plain, default=1) + 1
+    if plain and count - len(plain) >= len(plain):
+        few = ",".join(f"{number}:{label}" for label, number in enumerate(plain[:NAMED]))
+        more = ",..." if len(plain) > NAMED else ""
+        raise InputError(
+            f"{seen[plain[-1]]} holds {plain[-1]}, but of the numbers from 0 to {plain[-1]} masks hold only "
+            f"{len(plain)}; likely they are classes by other numbers (option values={few}{more}), or some mark "
+            "pixels without a label (option void=NUMBER,...); if they are classes as they stand, name all of "
+            "them (option classes)"
+        )
+    return count

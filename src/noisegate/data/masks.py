@@ -144,7 +144,8 @@ class Coding:
             every = ",".join(f"{label + 1}:{label}" for label in range(k))
             return f"likely the classes are numbered from 1 (option values={every})"
         if max(plain) == k:
-            return f"likely {k} marks pixels without a label (option void={k})"
+            likely = f"likely {k} marks pixels without a label (option void={k})"
+            return f"{likely}; else name all classes (option classes)"
         if k == 19 and max(plain) <= 33:
             known = ",".join(f"{number}:{label}" for label, number in enumerate(CITYSCAPES_IDS))
             others = ",".join(str(number) for number in range(34) if number not in CITYSCAPES_IDS)
