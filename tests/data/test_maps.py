@@ -1,5 +1,6 @@
 """Folders of images and masks: layouts, what masks mean, and what is wrong with them."""
 
+import io
 import re
 
 import numpy as np
@@ -7,6 +8,7 @@ import pytest
 from PIL import Image
 
 import noisegate as ng
+from noisegate.cli.predict_maps import mask_png
 from noisegate.data import reader_from_dict
 from noisegate.data.maps import PaddedImages
 from noisegate.data.masks import CITYSCAPES_IDS, Coding, mask_content, voc_palette
@@ -276,6 +278,29 @@ def test_a_palette_image_is_its_indices(tmp_path):
         assert image.mode == "P"
     assert voc_palette()[255] == (224, 224, 192)
     assert voc_palette()[15] == (192, 128, 128)  # a person
+
+
+def test_masks_keep_the_colours_of_their_own_palette(tmp_path):
+    # Numbers 10, 20 and 30 are the classes, 255 is void; each has a colour in the files' palette.
+    palette = [(i, 0, 255 - i) for i in range(256)]
+    for number, mask in enumerate(plain()):
+        write_image(tmp_path / "images" / f"{number}.png", seed=number)
+        write_mask(tmp_path / "masks" / f"{number}.png", np.array([10, 20, 255])[mask], palette)
+    coding = ng.data.load(tmp_path, classes="a,b", values="10:0,20:1").reader.coding
+    assert coding.palette == ((10, 0, 245), (20, 0, 235))
+    assert coding.void_colour == (255, 0, 0)
+    assert Coding.from_dict(coding.to_dict()) == coding
+    with Image.open(io.BytesIO(mask_png(np.array([[0, 1]]), coding))) as image:
+        assert np.asarray(image).tolist() == [[10, 20]]
+        written = np.reshape(image.getpalette("RGB"), (-1, 3))
+    assert [tuple(written[i]) for i in (10, 20, 255)] == [palette[i] for i in (10, 20, 255)]
+
+
+def test_a_palette_that_does_not_tell_the_classes_apart_is_left(tmp_path):
+    for number, mask in enumerate(plain()):
+        write_image(tmp_path / "images" / f"{number}.png", seed=number)
+        write_mask(tmp_path / "masks" / f"{number}.png", mask, [(0, 0, 0)] * 256)
+    assert ng.data.load(tmp_path).reader.coding.palette is None
 
 
 def test_labels_of_maps_are_checked():

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from noisegate._io.files import check_writable, write_bytes
 from noisegate.cli import output
 from noisegate.data.maps import MapReader, read_image
-from noisegate.data.masks import Coding
+from noisegate.data.masks import COMMON_VOID, Coding
 from noisegate.errors import InputError
 
 if TYPE_CHECKING:
@@ -81,6 +81,9 @@ def mask_png(labels: npt.NDArray[np.uint8], coding: Coding) -> bytes:
     palette = np.zeros((256, 3), np.uint8)
     index = coding.encode(np.arange(len(coding.classes)))
     palette[index] = coding.colours()
+    void = coding.void[0] if coding.void else COMMON_VOID
+    if coding.void_colour is not None and void < len(palette) and void not in index:
+        palette[void] = coding.void_colour
     image.putpalette(palette.ravel().tolist())
     return _png(image)
 

@@ -23,6 +23,7 @@ from noisegate.data.masks import (
     Coding,
     Colour,
     colour_codes,
+    coloured_as,
     ending,
     mask_content,
     paired,
@@ -268,7 +269,8 @@ def load_map_folder(
         Numbers that mark pixels without a label; by default 255, where it is not one of the
         classes.
     palette : "voc", sequence of colours, optional
-        The colours of the classes, for masks that are colour images.
+        The colours of the classes, for masks that are colour images; by default those of the first
+        mask's own palette, if it has one.
     channels : {1, 3}
     resident : bool or "auto"
         Hold the images in memory; "auto": if they take at most 1 GiB. Masks always are.
@@ -374,7 +376,7 @@ def _coding(
     coding = Coding(tuple(classes), values, tuple(void), colours)
     if palette is not None and len(colours or ()) == len(classes):
         coding = dataclasses.replace(coding, void_colour=(224, 224, 192))
-    return coding
+    return coloured_as(coding, pairs[0][1])
 
 
 def _seen(pairs: Pairs, at_most: int = 64) -> dict[int, str]:

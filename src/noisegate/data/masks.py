@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -238,6 +238,27 @@ def mask_content(path: str | os.PathLike[str]) -> npt.NDArray[Any]:
     except Exception as error:  # a damaged image can make a decoder raise almost anything
         raise DamagedFileError(f"{path} cannot be read as a mask ({shown(error)})") from None
     return pixels
+
+
+def coloured_as(coding: Coding, path: str | os.PathLike[str]) -> Coding:
+    """The coding with the colours of a palette image, which predicted masks then get too.
+
+    It stays as it is where the file has no palette, or one that does not tell the classes apart.
+    """
+    from PIL import Image
+
+    mask_content(path)  # says what is wrong with a damaged file
+    with Image.open(path) as image:
+        entries = image.getpalette("RGB") if image.mode == "P" else None
+    colours = [] if entries is None else list(zip(entries[::3], entries[1::3], entries[2::3], strict=True))
+    numbers = coding.encode(np.arange(len(coding.classes))).tolist()
+    if coding.palette is not None or max(numbers) >= len(colours):
+        return coding
+    palette = tuple(colours[number] for number in numbers)
+    if len(set(palette)) < len(palette):
+        return coding
+    void = next((colours[number] for number in coding.void if number < len(colours)), None)
+    return replace(coding, palette=palette, void_colour=None if void in palette else void)
 
 
 def read_masks(
