@@ -221,22 +221,23 @@ def _on_unseen_rows(asked: Fit, data: Dataset, fitted: Fitted) -> list[tuple[str
         if asked.test is not None or data.test is not None:
             return []
         how = "this method holds no rows out; --test PATH measures it, and so does --method auto"
-        return [("accuracy on unseen rows", f"not known: {how}")]
+        return [("accuracy on given labels", f"not known for unseen rows: {how}")]
     lines = [
         (
-            "accuracy on unseen rows",
-            f"{found.accuracy:.2%} of {found.n:,} given labels, each predicted without having seen it "
+            "accuracy on given labels",
+            f"{found.accuracy:.2%} of {found.n:,} rows, each predicted without having seen its label "
             f"(log-likelihood {found.log_likelihood:.4f})",
         )
     ]
     if found.noise_rate is not None:
-        lines.append(("wrong labels, estimated", f"{found.noise_rate:.1%} of the given labels"))
+        lines.append(("wrong labels, estimated", f"about {found.noise_rate:.0%} of the given labels"))
     if found.clean_accuracy is not None:
         lines.append(
             (
                 "accuracy on true labels",
-                f"about {found.clean_accuracy:.1%}, estimated: the given labels are partly wrong, so a classifier "
-                "that is right can differ from them",
+                f"about {found.clean_accuracy:.0%}, estimated: the given labels are partly wrong, and a prediction "
+                "that differs from a wrong label is usually right; mostly within 5 points of the truth, and "
+                "--test with labels that you have checked measures it",
             )
         )
     if found.issues is not None:

@@ -28,7 +28,8 @@ class HeldOut:
     noise_rate : float or None
         The estimated share of wrong labels.
     clean_accuracy : float or None
-        The accuracy on true labels that these two suggest (`implied_accuracy`).
+        The accuracy on true labels that these suggest (`expected_accuracy`, or `implied_accuracy`
+        where single labels are not judged).
     issues : int or None
         How many given labels look wrong.
     """
@@ -39,6 +40,26 @@ class HeldOut:
     noise_rate: float | None = None
     clean_accuracy: float | None = None
     issues: int | None = None
+
+
+def expected_accuracy(agrees: npt.ArrayLike, quality: npt.ArrayLike) -> float:
+    """The accuracy on true labels to be expected from the probability that each given label is right.
+
+    A prediction that is the given label is right if the label is, another one if the label is wrong. (Of three or
+    more classes both can be wrong; where the classifier is worth its name, that is rare.)
+    `benchmarks/held_out.py` compares this with the truth.
+
+    Parameters
+    ----------
+    agrees : bool array (N,)
+        Whether the prediction, made without having seen the label, is the given label.
+    quality : array (N,)
+        Probability that the given label is right.
+
+    >>> round(expected_accuracy([True, True, False], [0.9, 0.8, 0.25]), 4)
+    0.8167
+    """
+    return float(np.where(agrees, quality, 1 - np.asarray(quality, dtype=np.float64)).mean())
 
 
 def implied_accuracy(accuracy: float, noise_rate: float, n_classes: int) -> float | None:
@@ -63,7 +84,7 @@ def implied_accuracy(accuracy: float, noise_rate: float, n_classes: int) -> floa
 def held_out(extras: Mapping[str, Any]) -> HeldOut | None:
     """The numbers, from what a method learnt beside its classifier; None where it predicted no unseen rows.
 
-    `extras` has `probs` (N, K) and `given` (N,), and may have `noise_rate` and `is_label_issue`.
+    `extras` has `probs` (N, K) and `given` (N,), and may have `noise_rate`, `quality` and `is_label_issue`.
 
     >>> held_out({"probs": [[0.9, 0.1], [0.4, 0.6]], "given": [0, 0], "noise_rate": 0.25}).accuracy
     0.5
@@ -76,13 +97,18 @@ def held_out(extras: Mapping[str, Any]) -> HeldOut | None:
         return None
     accuracy = float((probs.argmax(1) == given).mean())
     likely = np.log(np.maximum(probs[np.arange(len(given)), given], np.finfo(np.float64).tiny)).mean()
-    rate = extras.get("noise_rate")
+    rate, quality = extras.get("noise_rate"), extras.get("quality")
+    clean: float | None = None
+    if quality is not None:
+        clean = expected_accuracy(probs.argmax(1) == given, quality)
+    elif rate is not None:
+        clean = implied_accuracy(accuracy, float(rate), probs.shape[1])
     issues = extras.get("is_label_issue")
     return HeldOut(
         len(given),
         accuracy,
         float(likely),
         None if rate is None else float(rate),
-        None if rate is None else implied_accuracy(accuracy, float(rate), probs.shape[1]),
+        clean,
         None if issues is None else int(np.asarray(issues).sum()),
     )

@@ -114,5 +114,5 @@ def _metrics(description: Mapping[str, Any], extras: Mapping[str, Any]) -> list[
         rows.append(("accuracy on given labels of unseen rows", f"{found.accuracy:.4f}"))
         rows.append(("log-likelihood of given labels of unseen rows", f"{found.log_likelihood:.4f}"))
         if found.clean_accuracy is not None:
-            rows.append(("accuracy on true labels, estimated", f"{found.clean_accuracy:.2f}"))
+            rows.append(("accuracy on true labels, estimated", f"about {found.clean_accuracy:.2f}"))
     return rows
