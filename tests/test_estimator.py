@@ -1,6 +1,8 @@
 """The scikit-learn estimator: scikit-learn's own checks, and the ways people use one."""
 
+import datetime
 import json
+import warnings
 
 import numpy as np
 import pandas as pd
@@ -170,12 +172,28 @@ def test_a_saved_classifier_comes_back_whole(digits, tmp_path, values):
     json.loads((tmp_path / "model.json").read_text())
 
 
-def test_a_model_of_another_kind_is_refused(digits, tmp_path):
-    ng.train(digits, "ce", recipe={"epochs": 1}).save(tmp_path)
-    with pytest.raises(InputError, match=r"use ng\.Fitted\.load"):
-        ng.NoisyLabelClassifier.load(tmp_path)
+def test_models_that_no_estimator_has_saved_are_estimators_too(digits, tmp_path):
+    ng.train(digits, "ln", "mlp-8", {"epochs": 2}, 7, "cpu", progress=False).save(tmp_path / "m", method="ln")
+    clf = ng.NoisyLabelClassifier.load(tmp_path / "m")
+    assert (clf.method, clf.network, clf.recipe.epochs, clf.random_state) == ("ln", "mlp-8", 2, 7)
+    assert clf.n_features_in_ == 64
+    x = digits.test.x
+    np.testing.assert_array_equal(clf.predict_proba(x), ng.Fitted.load(tmp_path / "m").predict_proba(x))
+    assert clone(clf).fit(x[:50], digits.test.y[:50]).classes_.tolist() == list(range(10))
     with pytest.raises(NotFittedError):
         classifier().save(tmp_path)
+
+
+def test_models_of_masks_and_of_nobody_are_no_estimators(tmp_path):
+    scenes = ng.data.load("scenes", n=4)
+    ng.train(scenes, "ce", recipe={"epochs": 1}, device="cpu", progress=False).save(tmp_path / "maps")
+    with pytest.raises(InputError, match=r"holds a model of segmentation masks; use ng\.Fitted\.load"):
+        ng.NoisyLabelClassifier.load(tmp_path / "maps")
+    fitted = ng.train(ng.data.load("moons", n=20), "ce", recipe={"epochs": 1}, device="cpu", progress=False)
+    fitted.record = {}
+    fitted.save(tmp_path / "m")
+    with pytest.raises(InputError, match=r"does not say how it was trained; use ng\.Fitted\.load"):
+        ng.NoisyLabelClassifier.load(tmp_path / "m")
 
 
 def test_validation_rows_stop_training_early(digits):
@@ -394,6 +412,100 @@ def test_frames_that_do_not_fit():
         clf.predict(pa.Table.from_pandas(frame.assign(number=["1", "2", "x"] * 20)))
     with pytest.raises(InputError, match="column 'number' holds a list a row"):
         classifier().fit(pa.table({"number": [[1], [2]]}), [0, 1])
+
+
+YES = np.arange(20) % 2 == 0
+LABELS = {
+    "nullable whole numbers": (pd.Series(np.where(YES, 3, 1), dtype="Int64"), [1, 3], "i"),
+    "nullable booleans": (pd.Series(YES, dtype="boolean"), [False, True], "b"),
+    "objects": (np.where(YES, 3, 1).astype(object), [1, 3], "i"),
+    "objects that are booleans": (YES.astype(object), [False, True], "b"),
+    "categories": (pd.Series(pd.Categorical(np.where(YES, "b", "a"), ["z", "b", "a"])), ["a", "b"], "O"),
+    "polars": (polars.Series(np.where(YES, "b", "a")), ["a", "b"], "U"),
+    "arrow": (pa.array(np.where(YES, 3, 1)), [1, 3], "i"),
+    "days": (
+        [datetime.date(2026, 11, 18 + yes) for yes in YES],
+        [datetime.date(2026, 11, 18), datetime.date(2026, 11, 19)],
+        "M",
+    ),
+    "times of a zone": (
+        pd.Series(pd.Timestamp("2026-11-18", tz="UTC") + pd.to_timedelta(1 * YES, "D")),
+        ["2026-11-18 00:00:00+00:00", "2026-11-19 00:00:00+00:00"],
+        "O",
+    ),
+    "lengths of time": (pd.to_timedelta(1 + YES, "s"), ["1000000000 nanoseconds"], "U"),
+    "several kinds": ([3, "a"] * 10, ["3", "a"], "U"),
+}
+
+
+@pytest.mark.parametrize("kind", LABELS)
+def test_labels_of_every_kind(kind, tmp_path):
+    y, classes, letter = LABELS[kind]
+    x = YES[:, None] * 4.0
+    clf = classifier(method="ce", network="linear", recipe={"epochs": 10, "lr": 0.1}).fit(x, y)
+    if kind != "lengths of time":  # their unit is that of the version of pandas
+        assert clf.classes_.tolist() == classes
+    assert clf.classes_.dtype.kind == letter
+    assert clf.score(x, y) == 1
+    clf.save(tmp_path / "m")
+    loaded = ng.NoisyLabelClassifier.load(tmp_path / "m")
+    assert loaded.classes_.dtype == clf.classes_.dtype
+    np.testing.assert_array_equal(loaded.predict(x), clf.predict(x))
+
+
+@pytest.mark.parametrize(
+    "y",
+    [
+        ["a", "b", None, "a"],
+        [1.0, 2.0, np.nan, 1.0],
+        pd.Series([1, 2, None, 1], dtype="Int64"),
+        pd.Series(["a", "b", None, "a"], dtype="string"),
+        polars.Series(["a", "b", None, "a"]),
+        np.array(["2020-01-01", "2020-01-02", "NaT", "2020-01-01"], "M8[D]"),
+    ],
+)
+def test_missing_labels_are_refused_by_their_row(y):
+    with pytest.raises(InputError, match="1 of 4 labels are missing, the first in row 2; drop these rows"):
+        classifier().fit(np.eye(4), y)
+    clf = classifier(method="ce", network="linear", recipe={"epochs": 1})
+    with pytest.raises(InputError, match="the first in row 2"):
+        clf.fit(np.eye(4), [0, 1, 0, 1], X_val=np.eye(4), y_val=y)
+
+
+def test_labels_that_are_none_are_refused_by_their_row():
+    with pytest.raises(InputError, match="y has a dict in row 1; labels must be text, whole numbers"):
+        classifier().fit(np.eye(2), np.array(["a", {}], dtype=object))
+
+
+@pytest.mark.parametrize("form", [list, np.array, pd.Series, polars.Series, pa.array, "named"])
+def test_texts_alone_are_a_column(form):
+    frame, y = mixed()
+    texts = frame["review"] if form == "named" else form(frame["review"].tolist())
+    clf = classifier(method="ce", network="mlp-16", recipe={"epochs": 20}).fit(texts, y)
+    assert clf.feature_names_in_.tolist() == ["review" if form == "named" else "text"]
+    assert clf.score(frame["review"].tolist(), y) > 0.9  # whatever the texts are called
+    with pytest.raises(ValueError, match="Expected 2D array, got 1D array"):
+        classifier().fit([1.0, 2.0], [0, 1])
+
+
+def test_texts_in_an_array_of_numbers_are_named():
+    for x in (np.array([[1, 2], [3, "red"]], dtype=object), np.array([["1", "2"], ["3", "red"]])):
+        row, text = (1, "red") if x.dtype == object else (0, "1")
+        with pytest.raises(InputError, match=f"X has the text '{text}' in row {row}, column .*as a table"):
+            classifier().fit(x, [0, 1])
+
+
+def test_arrays_for_a_model_of_a_frame_have_its_columns_in_order(tmp_path):
+    frame, y = mixed()
+    frame = frame[["number"]].assign(empty=np.nan, flag=frame.flag)[["empty", "number", "flag"]]
+    for columns in (list("abc"), [2, 1, 0]):  # names that are no text are no names for scikit-learn
+        frame.columns = columns
+        clf = classifier(method="ce", network="linear", recipe={"epochs": 3}).fit(frame, y)
+        clf.save(tmp_path / "m")
+        for one in (clf, ng.NoisyLabelClassifier.load(tmp_path / "m")):
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # that the columns have no names
+                np.testing.assert_array_equal(one.predict_proba(frame.to_numpy()), clf.predict_proba(frame))
 
 
 @pytest.mark.parametrize("form", ["array", "table"])

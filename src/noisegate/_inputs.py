@@ -1,8 +1,10 @@
-"""What the estimator takes as X: arrays, sparse matrices, and frames of any kind of column."""
+"""What the estimator takes: as X arrays, sparse matrices, texts and frames; as y labels of any kind."""
 
 from __future__ import annotations
 
+import datetime
 import warnings
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -14,7 +16,7 @@ from sklearn.utils.validation import _check_feature_names, _check_n_features, va
 from noisegate.data.dataset import Inputs, Labels, as_inputs
 from noisegate.data.sparse import is_sparse, sparse_inputs
 from noisegate.data.tables import Frame, TableReader, as_frame, is_frame
-from noisegate.errors import InputError
+from noisegate.errors import InputError, shown
 from noisegate.quality import Consensus
 
 #: Columns left out for these reasons are empty; those left out for other reasons are reported.
@@ -46,19 +48,24 @@ class TakesFrames(BaseEstimator):
 
     def _read(self, X: Any, *, reset: bool) -> Inputs:
         """Check X and return its inputs; with `reset`, learn the columns that later frames must have."""
+        reader = None if reset else getattr(self, "reader_", None)
+        if (reset or (reader is not None and len(reader.order) == 1)) and _are_texts(X):
+            X = _text_frame(X, None if reader is None else reader.order[0])
         if is_frame(X):
             return self._read_frame(X, reset=reset)
-        reader = None if reset else getattr(self, "reader_", None)
         if reader is not None:
             return reader.read(self._framed(X, reader))
-        checked = validate_data(
-            self,
-            X,
-            reset=reset,
-            allow_nd=True,
-            accept_sparse="csr",
-            ensure_min_samples=2 if reset else 1,
-        )
+        try:
+            checked = validate_data(
+                self,
+                X,
+                reset=reset,
+                allow_nd=True,
+                accept_sparse="csr",
+                ensure_min_samples=2 if reset else 1,
+            )
+        except ValueError as error:
+            raise _text_in_numbers(X) or error from None
         if reset:
             self.reader_ = None
         return sparse_inputs(checked) if is_sparse(checked) else as_inputs(checked)
@@ -77,7 +84,8 @@ class TakesFrames(BaseEstimator):
             return self.reader_.read(frame)
         if self.reader_ is None:  # it was trained on an array
             return self._read(_numbers(frame), reset=False)
-        if _is_known_to_sklearn(X):
+        # A model of the command line knows no more than which columns it needs: others may be there.
+        if _is_known_to_sklearn(X) and hasattr(self, "feature_names_in_"):
             _check_feature_names(self, X, reset=False)
         return self.reader_.read(frame)
 
@@ -98,10 +106,56 @@ class TakesFrames(BaseEstimator):
                 f"got an array of shape {array.shape}"
             )
         _check_n_features(self, array, reset=False)
-        names = getattr(self, "feature_names_in_", None)
-        known = [c.name for c in reader.columns] + list(reader.dropped) if names is None else list(names)
+        names = reader.order or getattr(self, "feature_names_in_", ())  # earlier versions stored no order
+        if len(names) != array.shape[1]:
+            raise InputError("the order of the columns in training is not known: give a table with names")
         columns = [pa.array(array[:, place].tolist(), from_pandas=True) for place in range(array.shape[1])]
-        return as_frame(pa.table(columns, names=list(map(str, known))))
+        return as_frame(pa.table(columns, names=list(map(str, names))))
+
+
+def labels_of(y: Any) -> npt.NDArray[Any]:
+    """Labels as an array (N,), or (N, 1), of one kind; missing ones are refused by their row.
+
+    Whole numbers and booleans stay what they are, however they came: nullable columns of pandas, Arrow, objects.
+    Dates become those of NumPy; times of a zone, lengths of time and values of several kinds become text.
+
+    >>> labels_of(pa.array([2, 1])).dtype.kind, labels_of(np.array([True, False], dtype=object)).dtype.kind
+    ('i', 'b')
+    """
+    array = np.asarray(y)
+    if array.dtype.kind not in "OfMm" or array.ndim != 1 or not len(array):
+        return array
+    objects = array.dtype.kind == "O"
+    gaps = np.array([_is_gap(value) for value in array.tolist()]) if objects else np.isnan(array)
+    if gaps.any():
+        raise InputError(
+            f"Input y contains NaN: {int(gaps.sum())} of {len(array)} labels are missing, the first in row "
+            f"{int(np.argmax(gaps))}; drop these rows, or label them first"
+        )
+    if array.dtype.kind == "m":
+        return array.astype(str)
+    return _of_one_kind(array.tolist()) if objects else array
+
+
+def _of_one_kind(values: list[Any]) -> npt.NDArray[Any]:
+    kinds = {type(value) for value in values}
+    if kinds <= {bool, np.bool_} or kinds <= {datetime.date}:
+        return np.array(values, dtype="M8[D]" if datetime.date in kinds else bool)
+    for row, value in enumerate(values):
+        if isinstance(value, list | dict | set | tuple | bytes):
+            raise InputError(
+                f"y has a {type(value).__name__} in row {row}; labels must be text, whole numbers, booleans "
+                "or dates"
+            )
+    if all(isinstance(value, int | float | np.number) for value in values):
+        return np.array(values)
+    return np.array([str(value) for value in values], dtype=object)
+
+
+def _is_gap(value: Any) -> bool:
+    if value is None or type(value).__name__ in ("NAType", "NaTType"):
+        return True
+    return isinstance(value, float) and value != value
 
 
 def spread(found: Consensus) -> tuple[Labels, Labels, npt.NDArray[np.float64]]:
@@ -114,6 +168,41 @@ def spread(found: Consensus) -> tuple[Labels, Labels, npt.NDArray[np.float64]]:
     kept /= kept.sum(1, keepdims=True)
     rows, classes = np.nonzero(kept)
     return rows.astype(np.int64), classes.astype(np.int64), kept[rows, classes]
+
+
+def _are_texts(X: Any) -> bool:
+    """Whether X is one column of texts, as scikit-learn's vectorisers take it, and no table."""
+    if is_frame(X) or is_sparse(X) or isinstance(X, str | Mapping) or not hasattr(X, "__len__"):
+        return False
+    if getattr(X, "ndim", 1) != 1 or getattr(getattr(X, "dtype", None), "kind", "O") not in "OU":
+        return False
+    given = [value for value in _listed(X) if not _is_gap(value)]
+    return bool(given) and all(isinstance(value, str) for value in given)
+
+
+def _listed(X: Any) -> list[Any]:
+    return list(X.to_pylist() if hasattr(X, "to_pylist") else X)
+
+
+def _text_frame(X: Any, name: str | None) -> Any:
+    """One column of texts as a table."""
+    texts = [None if _is_gap(value) else str(value) for value in _listed(X)]
+    return pa.table({str(name or getattr(X, "name", None) or "text"): pa.array(texts, pa.large_string())})
+
+
+def _text_in_numbers(X: Any) -> InputError | None:
+    """What to do about the first text in an array that should hold numbers; None if there is none."""
+    array = np.asarray(X)
+    if array.ndim != 2 or array.dtype.kind not in "OU":
+        return None
+    for row, values in enumerate(array.tolist()):
+        for place, value in enumerate(values):
+            if isinstance(value, str):
+                return InputError(
+                    f"X has the text {shown(repr(value), 80)} in row {row}, column {place}, but an array must hold "
+                    "numbers; give categories, texts and dates as a table (pandas, Polars or Arrow)"
+                )
+    return None
 
 
 def _is_known_to_sklearn(X: Any) -> bool:

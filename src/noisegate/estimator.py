@@ -21,7 +21,7 @@ from torch import nn
 
 from noisegate import methods
 from noisegate._device import resolve_device
-from noisegate._inputs import TakesFrames, spread
+from noisegate._inputs import TakesFrames, labels_of, spread
 from noisegate._io.foreign import reading
 from noisegate._io.models import read_description
 from noisegate.data.arrays import ArrayReader
@@ -31,6 +31,7 @@ from noisegate.data.tables import TableReader
 from noisegate.errors import InputError
 from noisegate.fitted import Fitted
 from noisegate.methods.base import Method
+from noisegate.networks import ensemble
 from noisegate.quality import consensus, is_answers, read_answers
 from noisegate.runs.train import train
 from noisegate.training.recipe import Recipe
@@ -158,15 +159,15 @@ class NoisyLabelClassifier(ClassifierMixin, TakesFrames):
 
         Parameters
         ----------
-        X : array (N, d), sparse matrix, images (N, H, W) or (N, C, H, W), or a frame
+        X : array (N, d), sparse matrix, images (N, H, W) or (N, C, H, W), texts (N,), or a frame
             A frame (pandas, Polars, Arrow) may hold numbers, categories, texts, dates, gaps and
             booleans; `reader_` then says what each column was read as
-            (`print(clf.reader_.describe())`).
+            (`print(clf.reader_.describe())`). Texts alone are a frame of one column.
         y : array (N,), or the answers of several annotators
-            Labels of any kind, some of them wrong. Several annotators: an array (N, A), where None,
-            NaN or -1 is no answer, or a table with the columns row (counted from 0), annotator and
-            label. Training is then on their soft consensus, and `consensus_` holds it
-            (`ng.consensus`).
+            Labels, some of them wrong: text, whole numbers, booleans or dates. Several annotators:
+            an array (N, A), where None, NaN or -1 is no answer, or a table with the columns row
+            (counted from 0), annotator and label. Training is then on their soft consensus, and
+            `consensus_` holds it (`ng.consensus`).
         sample_weight : array (N,), optional
             Rows of weight 0 are left out.
         X_val, y_val : arrays, optional
@@ -180,7 +181,7 @@ class NoisyLabelClassifier(ClassifierMixin, TakesFrames):
             print(self.reader_.describe())
         if is_answers(y):
             x, y, sample_weight = self._agree(x, y, sample_weight)
-        y = _check_y(y, estimator=self)
+        y = _check_y(y if is_sparse(y) else labels_of(y), estimator=self)
         check_consistent_length(range(len(x)), y)
         check_classification_targets(y)
         self.classes_, codes = np.unique(column_or_1d(y), return_inverse=True)
@@ -276,7 +277,7 @@ class NoisyLabelClassifier(ClassifierMixin, TakesFrames):
         if y_val is None:
             raise InputError("X_val was given without y_val")
         held = self._read(X_val, reset=False)
-        labels = column_or_1d(y_val, warn=True)
+        labels = column_or_1d(labels_of(y_val), warn=True)
         check_consistent_length(range(len(held)), labels)
         codes = np.searchsorted(self.classes_, labels).clip(0, len(self.classes_) - 1)
         unseen = self.classes_[codes] != labels
@@ -295,6 +296,10 @@ class NoisyLabelClassifier(ClassifierMixin, TakesFrames):
         """The most probable clean label of each row."""
         check_is_fitted(self)
         return self.classes_[self.predict_proba(X).argmax(1)]
+
+    def score(self, X: Any, y: Any, sample_weight: npt.ArrayLike | None = None) -> float:
+        """Return the accuracy on the given labels."""
+        return float(super().score(X, y if is_sparse(y) else labels_of(y), sample_weight))
 
     def decision_function(self, X: Any) -> npt.NDArray[np.float64]:
         """Log-odds of the second class, (N,), for two classes; log-probabilities, (N, K), for more."""
@@ -329,19 +334,19 @@ class NoisyLabelClassifier(ClassifierMixin, TakesFrames):
         network: Callable[[tuple[int, ...], int], nn.Module] | None = None,
         device: str | torch.device = "auto",
     ) -> NoisyLabelClassifier:
-        """Read a model folder written by `save`.
+        """Read a model folder, written by `save`, by `Fitted.save` or by `noisegate fit`.
 
-        Pass the factory of your own network as `network`.
+        A model from `save` comes back with the parameters that it was given; another one with those that its
+        training used. Pass the factory of your own network as `network`.
         """
         description = read_description(path)
-        stored = description.get("estimator")
-        if stored is None:
-            raise InputError(f"{path} holds a model that was not saved by an estimator; use ng.Fitted.load")
         # What a damaged description can make the parts raise is not foreseeable.
         with reading(Path(path) / "model.json", "copy the model again, or train it again"):
-            return cls._restored(
-                stored, Fitted.load(path, network, resolve_device(device)), network, str(device)
-            )
+            fitted = Fitted.load(path, network, resolve_device(device))
+            if getattr(fitted.network, "spec", {}).get("maps"):
+                raise InputError(f"{path} holds a model of segmentation masks; use ng.Fitted.load")
+            stored = description.get("estimator") or _of_record(description, fitted)
+            return cls._restored(stored, fitted, network, str(device))
 
     @classmethod
     def _restored(
@@ -358,13 +363,36 @@ class NoisyLabelClassifier(ClassifierMixin, TakesFrames):
             class_weight=_weights_from(params.get("class_weight")),
         )
         clf.fitted_ = fitted
-        clf.classes_ = np.array(clf.fitted_.classes, dtype=np.dtype(learnt["dtype"]))
-        clf.n_features_in_ = learnt["n_features_in"]
+        dtype = learnt["dtype"]
+        clf.classes_ = np.array(clf.fitted_.classes, dtype=None if dtype is None else np.dtype(dtype))
+        if learnt["n_features_in"] is not None:
+            clf.n_features_in_ = learnt["n_features_in"]
         if learnt["feature_names_in"] is not None:
             clf.feature_names_in_ = np.array(learnt["feature_names_in"], dtype=object)
         reader = clf.fitted_.reader
         clf.reader_ = reader if isinstance(reader, TableReader) else None
         return clf
+
+
+def _of_record(description: Mapping[str, Any], fitted: Fitted) -> dict[str, Any]:
+    """Describe a model that no estimator has saved as `save` would have done."""
+    identity, spec, reader = fitted.record.get("identity"), description["network"], fitted.reader
+    if identity is None:
+        raise InputError("the model does not say how it was trained; use ng.Fitted.load")
+    name, body, shape = description.get("method"), spec["network"], spec["input_shape"]
+    method = identity["method"]
+    if isinstance(name, str) and name in methods.METHODS and methods.get(name).settings() == method:
+        method = name  # it says all
+    width = len(reader.order) if isinstance(reader, TableReader) else shape[0] if len(shape) == 1 else None
+    params = {
+        "method": method,
+        "network": body if isinstance(body, str) else None if ensemble.needs_factory(body) else "auto",
+        "recipe": identity["recipe"],
+        "whole_recipe": True,
+        "random_state": identity["seed"],
+    }
+    # Names would be compared with those of every table, and files have further columns.
+    return {"params": params, "learnt": {"dtype": None, "n_features_in": width, "feature_names_in": None}}
 
 
 def _plain_seed(random_state: Any) -> int | None:

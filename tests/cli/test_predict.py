@@ -217,6 +217,42 @@ def test_a_model_made_in_python_reads_files(call, table, tmp_path):
     np.testing.assert_allclose(read(out)[["p_daisy", "p_rose"]], probs, rtol=1e-4)
 
 
+def test_models_with_texts_and_dates_go_both_ways(call, tmp_path):
+    n, rng = 60, np.random.default_rng(0)
+    y = np.arange(n) % 2
+    frame = pd.DataFrame(
+        {
+            "id": [f"k{i:03d}" for i in rng.permutation(n)],
+            "review": [f"{'good lovely' if k else 'bad dull'} film of {i} days" for i, k in enumerate(y)],
+            "day": pd.Timestamp("2026-01-01") + pd.to_timedelta(rng.integers(0, 900, n), "D"),
+            "star": pd.Categorical(rng.choice([0.5, 1.0, 2.0], n)),
+            "gaps": np.where(rng.random(n) < 0.2, np.nan, y),
+            "seen": rng.random(n) < 0.5,
+            "y": y,
+        }
+    )
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    settings = ["--method", "ce", "--network", "mlp-8", "--recipe", "epochs=3", "--device", "cpu"]
+    code, _, err = call("fit", tmp_path / "t.csv", "--label", "y", "--out", tmp_path / "shell", *settings)
+    assert (code, err) == (0, "")
+    read_back = pd.read_csv(tmp_path / "t.csv")
+    clf = ng.NoisyLabelClassifier.load(tmp_path / "shell")
+    assert (clf.method, clf.network, clf.classes_.tolist()) == ("ce", "mlp-8", [0, 1])
+    assert clf.n_features_in_ == 6
+    python = ng.NoisyLabelClassifier("ce", "mlp-8", {"epochs": 3}, "cpu", 0)
+    with pytest.warns(UserWarning, match=r"not used: 'id' \(names the rows"):
+        python.fit(frame.drop(columns="y"), frame["y"])
+    python.save(tmp_path / "python")
+    # The label and columns that are not used may be there or not.
+    for table in (frame, read_back, read_back.drop(columns=["y", "id"]).iloc[:, ::-1]):
+        shell = read(call("predict", tmp_path / "shell", tmp_path / "t.csv")[1])
+        np.testing.assert_allclose(clf.predict_proba(table), shell[["p_0", "p_1"]], rtol=1e-4)
+    shell = read(call("predict", tmp_path / "python", tmp_path / "t.csv")[1])
+    np.testing.assert_allclose(
+        python.predict_proba(frame.drop(columns="y")), shell[["p_0", "p_1"]], rtol=1e-4
+    )
+
+
 def test_a_small_table_is_predicted_without_slow_imports(fitted_table, table, tmp_path):
     # Importing torch takes a second or more of CPU, pandas a third of one.
     code = (

@@ -40,6 +40,8 @@ class TableReader:
         Why each column that was left out was left out.
     label : str or None
         The column of labels, which is no input.
+    order : tuple of str
+        All columns that could be inputs, in the order of the training table.
 
     >>> import pandas as pd
     >>> frame = pd.DataFrame({"size": [1.0, None, 3.0], "colour": ["red", "blue", "red"], "y": [0, 1, 0]})
@@ -57,6 +59,7 @@ class TableReader:
     columns: tuple[Column, ...]
     dropped: Mapping[str, str]
     label: str | None = None
+    order: tuple[str, ...] = ()
 
     @classmethod
     def fit(
@@ -106,7 +109,7 @@ class TableReader:
         if not columns:
             why = "; ".join(f"{name}: {reason}" for name, reason in dropped.items()) or "there are no others"
             raise InputError(f"no column is left to learn from ({why})")
-        return cls(tuple(columns), dropped, label)
+        return cls(tuple(columns), dropped, label, tuple(n for n in frame.names if n not in left_out))
 
     @property
     def features(self) -> list[str]:
@@ -185,7 +188,8 @@ class TableReader:
     def to_dict(self) -> dict[str, Any]:
         """Everything learnt that is no array, as plain data."""
         columns = [column.to_dict() for column in self.columns]
-        return {"kind": "table", "label": self.label, "columns": columns, "dropped": dict(self.dropped)}
+        told = {"label": self.label, "columns": columns, "dropped": dict(self.dropped)}
+        return {"kind": "table", **told, "order": list(self.order)}
 
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
         """The arrays that were learnt, by the place of their column: only texts have any."""
@@ -199,7 +203,8 @@ class TableReader:
     def from_dict(cls, content: Mapping[str, Any], arrays: Arrays | None = None) -> TableReader:
         """The inverse of `to_dict` and `arrays`."""
         columns = [_column(place, c, arrays or {}) for place, c in enumerate(content["columns"])]
-        return cls(tuple(columns), dict(content["dropped"]), content["label"])
+        order = tuple(content.get("order", ()))  # earlier versions did not write it
+        return cls(tuple(columns), dict(content["dropped"]), content["label"], order)
 
 
 def _column(place: int, content: Mapping[str, Any], arrays: Arrays) -> Column:
