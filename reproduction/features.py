@@ -1,6 +1,6 @@
 """The nine methods of the Logistic-Normal paper's table 2 on features of a frozen network, with people's labels.
 
-    python reproduction/features.py --features F.npz --clean C.npz --human H.npz --out DIR [--seeds 5]
+    python reproduction/features.py --features F.npz --clean C.npz --human H.npz --out DIR [--seeds 5] [--sets Worst]
     python reproduction/features.py --out DIR --table
 
 F.npz has what a network that was trained on ImageNet says of CIFAR-10, `train` (50,000, d) and `test` (10,000, d);
@@ -112,16 +112,18 @@ def main() -> int:
         parser.add_argument(f"--{option}", type=Path)
     add_options(parser)
     parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--sets", nargs="+", choices=SETS, default=list(SETS), help="of labels")
     parser.add_argument("--table", action="store_true", help="only print what is stored")
     words = parser.parse_args()
     if words.table:
         print("\n".join(table(Store(words.out))))
         return 0
-    for column in SETS:
+    for column in words.sets:
         make = functools.partial(load, words.features, words.clean, words.human, column)
         DATASETS.pop(name(column), None)
         register(name(column), "features of CIFAR-10")(make)
-    runs = [cell.settings.replace(seed=seed) for seed in range(words.seeds) for cell in study()]
+    cells = [cell for cell in study() if cell.column in words.sets]
+    runs = [cell.settings.replace(seed=seed) for seed in range(words.seeds) for cell in cells]
     return work(lambda _: runs, words)
 
 

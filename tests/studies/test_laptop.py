@@ -90,8 +90,11 @@ ROWS = {
     "moons": 1000,
 }
 #: What others take, in images of 28 x 28: by pixels, and vectors next to nothing.
-PIXELS = {"digit-pairs": 2.0, "moons": 0.01, "circles": 0.1, "gaussians": 0.01, "digits": 0.1}
+PIXELS = {"digit-pairs": 2.0, "moons": 0.01, "circles": 0.1, "gaussians": 0.01, "digits": 0.1, "file": 0.01}
 TWO = ("forward", "backward", "reweight", "distillation", "co-teaching", "decoupling")
+
+#: Five folds; and the candidates of "auto" on some of the rows.
+MORE = {"cross-fitted": 5, "auto": 10}
 
 
 def cost(run):
@@ -99,10 +102,11 @@ def cost(run):
     rows = min(run.data.get("n", ROWS.get(run.data["name"], 50_000)), run.rows or 10**9)
     held = run.validation if isinstance(run.validation, int | float) else 0
     rows -= held if held > 1 else held * rows
-    epochs = 20 if "patience" in run.recipe else run.recipe["epochs"]
+    epochs = 20 if "patience" in run.recipe else run.recipe.get("epochs", 100)
     times = 2 if run.method in TWO else 3 if run.method == "t-revision" else 1
     if run.method == "causalnl":
-        times = 25 if run.params["variant"] == "elbo" else 9
+        times = 25 if run.params.get("variant") == "elbo" else 9
+    times *= MORE.get(run.method, 1) * MORE.get(run.detector, 1)
     colour = 1.7 if run.data["name"].startswith(("cifar", "svhn")) else 1.0
     return rows * epochs * times * PIXELS.get(run.data["name"], colour)
 
