@@ -145,7 +145,8 @@ def test_moons_have_both_variants():
         assert data.train.wrong.mean() == pytest.approx(0.45, abs=0.05)
         assert points // 128 * run.recipe["epochs"] == updates
     assert (
-        study.cell("CausalNL (elbo)", "IDN-45%", causalnl.AUTHORS_MOONS).settings.params["warmup_epochs"] == 3
+        study.cell("CausalNL (elbo)", "IDN-45%", causalnl.AUTHORS_MOONS).settings.params["warmup_epochs"]
+        == 15
     )
 
 
