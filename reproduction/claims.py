@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -166,14 +166,17 @@ CLAIMS: Mapping[str, tuple[Claim, ...]] = {
 
 def table(store: Store, name: str, changed: str = "") -> list[str]:
     """What became of the claims of a study, as Markdown."""
-    small = sizes.sized(papers.get(name), changed)
-    lines = ["| claim | difference | pairs | p | |", "|---|---|---|---|---|"]
-    tested = [_line(small, claim, store) for claim in CLAIMS[name]]
-    if not any(tested):
+    return tested(sizes.sized(papers.get(name), changed), CLAIMS[name], store)
+
+
+def tested(study: Study, claims: Sequence[Claim], store: Store) -> list[str]:
+    """What became of claims, as Markdown; those that were not run are named."""
+    lines = [_line(study, claim, store) for claim in claims]
+    if not any(lines):
         return ["Not run yet.", ""]
     return [
-        *lines,
-        *(line or f"| {c.words} | not run | | | |" for c, line in zip(CLAIMS[name], tested, strict=True)),
+        *["| claim | difference | pairs | p | |", "|---|---|---|---|---|"],
+        *(line or f"| {claim.words} | not run | | | |" for claim, line in zip(claims, lines, strict=True)),
         "",
     ]
 

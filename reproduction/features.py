@@ -1,6 +1,6 @@
 """The nine methods of the Logistic-Normal paper's table 2 on features of a frozen network, with people's labels.
 
-    python reproduction/features.py --features F.npz --clean C.npz --human H.npz --out DIR [--seeds 5] [--sets Worst]
+    python reproduction/features.py --features F.npz --clean C.npz --human H.npz --out DIR [--sets Worst ...]
     python reproduction/features.py --out DIR --table
 
 F.npz has what a network that was trained on ImageNet says of CIFAR-10, `train` (50,000, d) and `test` (10,000, d);
@@ -21,15 +21,16 @@ from pathlib import Path
 
 import numpy as np
 from batch import add_options, work
-from sizes import about, found
+from claims import Claim, tested
+from sizes import table
 
 from noisegate.data.dataset import Dataset, Split
 from noisegate.data.registry import DATASETS, register
 from noisegate.studies import papers
-from noisegate.studies.report.words import with_deviation
+from noisegate.studies.laptop import Laptop
 from noisegate.studies.settings import RunSettings
 from noisegate.studies.store import Store
-from noisegate.studies.study import Cell, Study, Value, slug
+from noisegate.studies.study import Cell, Study, slug
 
 SETS = {
     "Random 1": "random_label1",
@@ -38,9 +39,12 @@ SETS = {
     "Aggregate": "aggre_label",
     "Worst": "worse_label",
 }
+#: How the coverage calls it.
+WORDS = "tables 2 and 3 on frozen features, `features.py`"
 NETWORK = "mlp-256"
 RECIPE = {"epochs": 30, "batch_size": 256, "optimizer": "adam", "lr": 1e-3}
 SAMPLES = 100
+SEEDS = 5
 
 
 def load(features: Path, clean: Path, human: Path, column: str) -> Dataset:
@@ -72,7 +76,7 @@ def study() -> Study:
         if cell.row != "Full"  # the same run as table 2's
     ]
     cells = tuple(dataclasses.replace(cell, settings=_settings(cell)) for cell in (*whole, *simpler))
-    return Study(name="features", title="", reference="", cells=cells)
+    return Study(name="features", title="", reference="", cells=cells, laptop=Laptop(seeds=SEEDS))
 
 
 def _settings(cell: Cell) -> RunSettings:
@@ -87,23 +91,18 @@ def _settings(cell: Cell) -> RunSettings:
     )
 
 
-def table(store: Store) -> Iterator[str]:
-    """The cells that were run, as Markdown."""
-    yield "| method | " + " | ".join(SETS) + " |"
-    yield "|---" * (1 + len(SETS)) + "|"
-    everything = []
-    filled = {(cell.row, cell.column): list(found(cell.settings, store).values()) for cell in study()}
-    for row in study().rows:
-        words = []
-        for column in SETS:
-            results = filled[row, column]
-            everything += results
-            values = [100 * result.metrics["test_accuracy"] for result in results]
-            deviation = float(np.std(values, ddof=1)) if len(values) > 1 else None
-            words.append(with_deviation(float(np.mean(values)), deviation, Value()) if values else "-")
-        yield f"| {row} | {' | '.join(words)} |"
-    yield ""
-    yield from about(everything)
+def claims() -> Iterator[Claim]:
+    """LN on labels by people, and the order of its covariances."""
+    for cell in study():
+        if cell.row != "LN" and (cell.row == "CE" or cell.column == "Worst"):
+            words = cell.row.replace("LN,", "a covariance that is") if "LN," in cell.row else cell.row
+            here = cell.column, cell.group
+            yield Claim(f"{cell.column}: LN over {words}", ("LN", *here), (cell.row, *here))
+
+
+def lines(store: Store) -> list[str]:
+    """The claims and every cell that was run, as Markdown."""
+    return [*tested(study(), tuple(claims()), store), *table(study(), store)]
 
 
 def main() -> int:
@@ -111,12 +110,12 @@ def main() -> int:
     for option in ("features", "clean", "human"):
         parser.add_argument(f"--{option}", type=Path)
     add_options(parser)
-    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--seeds", type=int, default=SEEDS)
     parser.add_argument("--sets", nargs="+", choices=SETS, default=list(SETS), help="of labels")
     parser.add_argument("--table", action="store_true", help="only print what is stored")
     words = parser.parse_args()
     if words.table:
-        print("\n".join(table(Store(words.out))))
+        print("\n".join(lines(Store(words.out))))
         return 0
     for column in words.sets:
         make = functools.partial(load, words.features, words.clean, words.human, column)

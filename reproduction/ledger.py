@@ -26,7 +26,9 @@ from pathlib import Path
 from typing import Any
 
 import claims
+import features
 import numpy as np
+import pictures
 import sizes
 
 from noisegate._io.files import read_json
@@ -48,9 +50,10 @@ KEPT = ("result.json", ARRAYS, "failed.json")
 LARGE = 40_000
 #: The accuracies of a run: at its end, and at the epoch whose accuracy on the noisy validation rows is best.
 LAST, CHOSEN = "test_accuracy", "test_accuracy_best_validation"
-KINDS = "cells|changes|claims|coverage|search|terms"
+KINDS = "cells|changes|claims|coverage|features|gaps|prelogits|search|terms"
 BLOCK = re.compile(
-    rf"(<!-- ({KINDS})(?: of ([\w-]+))?( at laptop(?: \w+)?)?( rows [\w,.-]+)? -->\n).*?(<!-- end -->)",
+    rf"(<!-- (?P<kind>{KINDS})(?: of (?P<study>[\w-]+))?(?P<laptop> at laptop(?: (?P<changed>\w+))?)?"
+    r"(?: rows (?P<rows>[\w,.-]+))?(?: epoch (?P<epoch>\d+))? -->\n).*?(<!-- end -->)",
     re.DOTALL,
 )
 
@@ -110,14 +113,25 @@ def _parts(keys: Sequence[str], runs: Path) -> list[list[str]]:
 
 
 def _write_archive(path: Path, runs: Path, keys: Sequence[str]) -> None:
-    """The same runs always make the same file."""
+    """The same runs always make the same file; one that has them already is left as it is."""
     path.parent.mkdir(parents=True, exist_ok=True)
+    files = [each for key in keys for each in sorted((runs / key).iterdir())]
+    if _members(path) == [(str(each.relative_to(runs)), each.stat().st_size) for each in files]:
+        return
     with tarfile.open(path, "w:xz", preset=9) as archive:
-        for each in (each for key in keys for each in sorted((runs / key).iterdir())):
+        for each in files:
             content = each.read_bytes()
             member = tarfile.TarInfo(str(each.relative_to(runs)))
             member.size = len(content)
             archive.addfile(member, io.BytesIO(content))
+
+
+def _members(path: Path) -> list[tuple[str, int]]:
+    """Names and sizes of what an archive has; nothing where there is none."""
+    if not path.exists():
+        return []
+    with tarfile.open(path) as archive:
+        return [(member.name, member.size) for member in archive]
 
 
 def _groups(store: Store) -> dict[str, list[str]]:
@@ -127,19 +141,22 @@ def _groups(store: Store) -> dict[str, list[str]]:
     # Studies of a paper first: a run with a changed setting is named after the table it was changed from.
     for study in sorted(papers.studies().values(), key=lambda study: study.name == "audit-quality"):
         results = Results(study, store)
+        of_a_paper = study.name.split("-")[0] in sizes.PAPERS
         for cell in study:
             name = f"{study.name}-{slug(cell.row)}"
-            by_method.setdefault((cell.settings.data["name"], cell.settings.method), name)
+            if of_a_paper:
+                by_method.setdefault((cell.settings.data["name"], cell.settings.method), name)
             for run in results.runs(cell):
                 places.setdefault(run.key, name)
     for study in sizes.reduced_studies():
         for cell in study:
             for run in sizes.runs(study, cell):
                 places.setdefault(run.key, f"{study.name}-laptop-{slug(cell.row)}")
-    for words, study in sizes.changed_studies():
+    for words, study in (*sizes.changed_studies(), ("", features.study())):
         for cell in study:
             for run in sizes.runs(study, cell):
-                places.setdefault(run.key, f"{study.name}-laptop-{words}-{slug(cell.row)}")
+                size = f"-laptop-{words}" if words else ""
+                places.setdefault(run.key, f"{study.name}{size}-{slug(cell.row)}")
     groups: dict[str, list[str]] = defaultdict(list)
     for path in sorted((store.folder / "runs").iterdir()):
         result = store.result(path.name)
@@ -324,23 +341,28 @@ def written(text: str, store: Store) -> str:
     """README's text with its tables made anew."""
 
     def block(match: re.Match[str]) -> str:
-        rows = [row for row in (match[5] or "").removeprefix(" rows ").split(",") if row]
-        return match[1] + "\n".join(["", *lines(match, rows), ""]) + match[6]
+        return match[1] + "\n".join(["", *lines(**match.groupdict()), ""]) + "<!-- end -->"
 
-    def lines(match: re.Match[str], rows: list[str]) -> Sequence[str]:
-        changed = (match[4] or "").removeprefix(" at laptop").strip()
-        if match[2] == "coverage":
-            return sizes.coverage(store)
-        if match[2] == "claims":
-            return claims.table(store, match[3], changed)
-        study = papers.get(match[3])
-        if match[2] == "terms":
-            return sizes.terms(study, store)
-        if match[2] == "search":
-            return sizes.search(study, store, rows, changed, laptop=bool(match[4]))
-        if match[4]:
-            return sizes.table(study, store, rows, changed)
-        return (table if match[2] == "cells" else changes)(study, store, rows)
+    def lines(
+        kind: str, study: str, laptop: str | None, changed: str | None, rows: str | None, epoch: str | None
+    ) -> Sequence[str]:
+        if kind in ("coverage", "features"):
+            beside = [("Logistic-Normal", features.WORDS, features.study())]
+            return sizes.coverage(store, beside) if kind == "coverage" else features.lines(store)
+        if kind == "claims":
+            return claims.table(store, study, changed or "")
+        whole = papers.get(study)
+        chosen = (rows or "").split(",") if rows else []
+        small = sizes.sized(whole, changed or "") if laptop else whole
+        if kind in ("gaps", "prelogits"):
+            return {"gaps": pictures.gaps, "prelogits": pictures.prelogits}[kind](small, store)
+        if kind == "terms":
+            return sizes.terms(whole, store)
+        if kind == "search":
+            return sizes.search(small, store, chosen)
+        if laptop:
+            return sizes.table(whole, store, chosen, changed or "", int(epoch or 0))
+        return (table if kind == "cells" else changes)(whole, store, chosen)
 
     return BLOCK.sub(block, text)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -16,13 +17,19 @@ from noisegate.studies.study import Cell, Study, Value, slug
 
 #: Seeds of a run at the size of a laptop that are looked for: those asked for by --seeds count too.
 SEEDS = 25
-#: Changes of a laptop's size that were run too, by the words they are stored under.
-CHANGED: Mapping[str, tuple[str, Mapping[str, Any]]] = {
+#: Changes of a laptop's size that were run too, by the words they are stored under: of which
+#: studies, what was changed, and how the coverage calls it.
+CHANGED: Mapping[str, tuple[str, Mapping[str, Any], str]] = {
     "long": (
         "smoothing",
         {"recipe.epochs": 100, "recipe.milestones": [50, 75], "recipe.schedule": "step"},
+        "100 epochs",
     ),
-    "cropped": ("causalnl-table1-variants", {"recipe.crop": 4, "recipe.flip": True}),
+    "cropped": (
+        "causalnl-table1-variants",
+        {"recipe.crop": 4, "recipe.flip": True},
+        "CausalNL's crops for all",
+    ),
 }
 PAPERS = {
     "ln": "Logistic-Normal",
@@ -41,7 +48,7 @@ def reduced_studies() -> Iterator[Study]:
 
 def changed_studies() -> Iterator[tuple[str, Study]]:
     """The studies that were run with a change, each with the words of the change."""
-    for words, (paper, changes) in CHANGED.items():
+    for words, (paper, changes, _) in CHANGED.items():
         for study in reduced_studies():
             if study.name.startswith(paper):
                 yield words, study.with_changes(changes)
@@ -95,8 +102,13 @@ def sized(study: Study, changed: str = "") -> Study:
     return small.with_changes(CHANGED[changed][1]) if changed else small
 
 
-def table(study: Study, store: Store, rows: Sequence[str] = (), changed: str = "") -> list[str]:
-    """Every cell that was run at the size of a laptop, or at the paper's where nothing is reduced, as Markdown."""
+def table(
+    study: Study, store: Store, rows: Sequence[str] = (), changed: str = "", epoch: int = 0
+) -> list[str]:
+    """Every cell that was run at the size of a laptop, or at the paper's where nothing is reduced, as Markdown.
+
+    At the end of training, or at an epoch.
+    """
     small = sized(study, changed)
     filled = {
         (cell.row, cell.group, cell.column): (cell, *chosen(small, cell, store))
@@ -114,9 +126,15 @@ def table(study: Study, store: Store, rows: Sequence[str] = (), changed: str = "
     for (_, group, column), (cell, results, words) in filled.items():
         for value in small.values:
             rival = filled.get((against or "", group, column))
-            lines.append(_line(study, small, (cell, results, words), value, rival and rival[1]))
+            then = {seed: at_epoch(result, epoch) for seed, result in results.items()}
+            lines.append(_line(study, small, (cell, then, words), value, rival and rival[1]))
     everything = [result for _, results, _ in filled.values() for result in results.values()]
     return [*lines, "", *about(everything), ""]
+
+
+def at_epoch(result: Result, epoch: int) -> Result:
+    """A result with the metrics of an epoch of its last phase; 0 for those of its end."""
+    return dataclasses.replace(result, metrics=result.history[-1][epoch - 1]) if epoch else result
 
 
 def _line(
@@ -181,28 +199,45 @@ def about(results: Sequence[Result]) -> Iterator[str]:
 # -- coverage --------------------------------------------------------------------------------------
 
 
-def coverage(store: Store) -> list[str]:
-    """Every table and figure of the papers: how many of its cells were run, at which size, with how many seeds."""
-    lines = [
-        "| paper | study | cells | run at the paper's size | seeds | run at the size of a laptop | seeds |",
-        "|---|---|---|---|---|---|---|",
-    ]
+def coverage(store: Store, beside: Sequence[tuple[str, str, Study]] = ()) -> list[str]:
+    """Every table and figure of the papers: how many of its cells were run, at which size, with how many seeds.
+
+    And studies beside those, of the size of a laptop: (paper, words, study).
+    """
+    sizes = ("the paper's size", "seeds", "a laptop's size", "seeds", "a laptop's size, changed", "seeds")
+    lines = [f"| paper | study | cells | {' | '.join(sizes)} |", "|---" * (3 + len(sizes)) + "|"]
+    changed: dict[str, list[tuple[str, Study]]] = {}
+    for words, study in changed_studies():
+        changed.setdefault(study.name, []).append((words, study))
     for study in papers.studies().values():
         paper = PAPERS.get(study.name.split("-")[0])
         if paper is None:
             continue
-        own = _counted(study, study, store)
-        small = _counted(study, study.at_scale("laptop"), store) if study.laptop.reduces else ("the same", "")
+        own = _counted(study, store)
+        small = _counted(study.at_scale("laptop"), store) if study.laptop.reduces else ("the same", "")
+        other = _counted_changes(changed.get(study.name, []), store)
         cells = str(len(study.cells)) if study.cells else "none: nothing is trained"
-        lines.append(
-            f"| {paper} | `{study.name}` | {cells} | {own[0]} | {own[1]} | {small[0]} | {small[1]} |"
-        )
+        lines.append(f"| {paper} | `{study.name}` | {cells} | {' | '.join((*own, *small, *other))} |")
+    for paper, words, study in beside:
+        small = _counted(study, store)
+        lines.append(f"| {paper} | {words} | {len(study.cells)} | - |  | {' | '.join(small)} |  |  |")
     return [*lines, ""]
 
 
-def _counted(study: Study, sized: Study, store: Store) -> tuple[str, str]:
-    """How many of the paper's cells have a run, and how many seeds those have."""
-    if not study.cells:
+def _counted_changes(changed: Sequence[tuple[str, Study]], store: Store) -> tuple[str, str]:
+    """The same of the changes of a study that were run, without the cells that a change leaves as they are."""
+    counted = []
+    for words, study in changed:
+        usual = {cell.settings.key for cell in papers.get(study.name).at_scale("laptop")}
+        cells = tuple(cell for cell in study if cell.settings.key not in usual)
+        counted.append((CHANGED[words][2], _counted(dataclasses.replace(study, cells=cells), store)))
+    there = [(f"{of[0]}: {words}", of[1]) for words, of in counted if of[1]]
+    return "; ".join(of for of, _ in there), "; ".join(seeds for _, seeds in there)
+
+
+def _counted(sized: Study, store: Store) -> tuple[str, str]:
+    """How many of a study's cells have a run, and how many seeds those have."""
+    if not sized.cells:
         return "-", ""
     counts = [len(chosen(sized, cell, store)[0]) for cell in sized]
     there = [count for count in counts if count]
@@ -215,16 +250,13 @@ def _counted(study: Study, sized: Study, store: Store) -> tuple[str, str]:
 # -- searches --------------------------------------------------------------------------------------
 
 
-def search(
-    study: Study, store: Store, rows: Sequence[str] = (), changed: str = "", laptop: bool = False
-) -> list[str]:
+def search(study: Study, store: Store, rows: Sequence[str] = ()) -> list[str]:
     """The candidates of every search that was made, as Markdown: what they were chosen by, and what they gave."""
-    wanted = sized(study, changed) if laptop else study
     first = study.select.seeds == "first"
     titles = " | ".join(value.title for value in study.values)
     metric = study.select.metric.replace("_", " ")
     lines = [f"| column | candidate | n | {metric} | {titles} |", "|---" * (4 + len(study.values)) + "|"]
-    for cell in wanted:
+    for cell in study:
         if not cell.search or (rows and slug(cell.row) not in rows):
             continue
         runs_of = [(candidate, found(candidate, store)) for candidate in cell.candidates()]

@@ -11,6 +11,7 @@ import sys
 import tarfile
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -96,6 +97,64 @@ def test_the_coverage_counts_cells(others, unpacked):
     assert set(lines) == set(ng.studies.studies()) - {"demo", "audit-quality"}
     assert "| 81 | **81** of 81 | 5 to 10 |" in lines["ln-table1-mnist"]
     assert "| 81 | **8** of 81 | 2 to 3 |" in lines["ln-table1-cifar10"]
+    assert lines["smoothing-figure2"].endswith(
+        "| 60 | 0 of 60 |  | 0 of 18 |  | **18** of 18: 100 epochs | 5 |"
+    )
+
+
+def test_a_change_that_changes_nothing_is_not_counted(others, unpacked):
+    # CausalNL has its crops at every size: only co-teaching and cross-entropy can be run with them too.
+    sizes, _ = others
+    cropped = [study for words, study in sizes.changed_studies() if words == "cropped"]
+    words, _ = sizes._counted_changes([("cropped", study) for study in cropped], Store(unpacked[0]))
+    assert words in ("", *(f"**{count}** of 4: CausalNL's crops for all" for count in range(1, 5)))
+
+
+def test_a_table_can_be_of_an_epoch(others, unpacked):
+    sizes, _ = others
+    store, study = Store(unpacked[0]), ng.studies.get("smoothing-figure2")
+    (cell,) = (c for c in sizes.sized(study, "long") if (c.row, c.column) == ("LS", "α = 0.4"))
+    early = [100 * r.history[-1][19]["test_accuracy"] for r in sizes.found(cell.settings, store).values()]
+    (line,) = (x for x in sizes.table(study, store, ["ls"], "long", 20) if "α = 0.4" in x)
+    assert f"| {statistics.mean(early):.2f} ± {statistics.stdev(early):.2f} | 5 |" in line
+
+
+def test_logits_in_numbers(ledger):
+    """Four right rows at 0.3 above the mean, two wrong ones at -0.1 by their true and 0.5 by their given label."""
+    edges = np.array([-0.2, 0.0, 0.2, 0.4, 0.6])
+    counts = np.zeros((3, 3, 4), int)
+    counts[1, 1] = counts[1, 2] = [0, 0, 4, 0]
+    counts[2, 1], counts[2, 2] = [2, 0, 0, 0], [0, 0, 0, 2]
+    arrays = {
+        f"gap_{of}_{name}": a
+        for of in ("logit", "prob")
+        for name, a in (("edges", edges), ("counts", counts))
+    }
+    gap = ledger.pictures._gap
+    # A probability is the histogram's p - 1/K, whose lowest edge is -1/K.
+    assert [gap(arrays, *place) for place in ((1, 1), (2, 1), (2, 2))] == [
+        "0.3; 0.50",
+        "-0.1; 0.10",
+        "0.5; 0.70",
+    ]
+
+
+def test_pre_logits_in_numbers(ledger):
+    corners = np.array([[0.0, 1.0], [-1.0, 0.0], [1.0, 0.0]])
+    given, clean = np.repeat([0, 1, 2], 4), np.repeat([0, 1, 2], 4)
+    at = np.repeat(corners, 4, 0)
+    middle = corners.mean(0)
+    clean[[3, 7, 11]] = [1, 2, 0]
+    at[[3, 7, 11]] = middle + 0.25 * (corners - middle)
+    arrays = {
+        "prelogits": at,
+        "prelogits_given": given,
+        "prelogits_clean": clean,
+        "prelogits_classes": np.arange(3),
+    }
+    spread, way = ledger.pictures._places(arrays)
+    assert spread == pytest.approx(0, abs=1e-12)
+    assert way == "0.25 (0.25 to 0.25)"
 
 
 def test_a_search_fills_a_cell_with_its_best_candidate(others, tmp_path):
@@ -129,6 +188,19 @@ def test_packing_again_makes_the_same_files(ledger, unpacked, tmp_path, monkeypa
         with tarfile.open(path) as archive:
             assert list(dict.fromkeys(name.split("/")[0] for name in archive.getnames())) == packed[path.name]
         assert path.stat().st_size < 500_000
+
+
+def test_an_archive_of_the_same_runs_is_left_as_it_is(ledger, tmp_path):
+    name = "ln-table3-laptop-full.tar.xz"
+    ledger.unpack(tmp_path / "runs", pattern=name)
+    keys = sorted(path.name for path in (tmp_path / "runs" / "runs").iterdir())
+    archive = tmp_path / name
+    ledger._write_archive(archive, tmp_path / "runs" / "runs", keys)
+    before = archive.stat().st_mtime_ns
+    ledger._write_archive(archive, tmp_path / "runs" / "runs", keys)
+    assert archive.stat().st_mtime_ns == before
+    ledger._write_archive(archive, tmp_path / "runs" / "runs", keys[:1])
+    assert {key for key, _ in (n.split("/") for n, _ in ledger._members(archive))} == set(keys[:1])
 
 
 def test_many_runs_make_several_files(ledger, tmp_path, monkeypatch):
