@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from noisegate.methods.auto.cleaning import does_harm, label_weights
+from noisegate.methods.auto.cleaning import does_harm, gentle_weights, label_weights
 
 
 def blobs(seed, n=600, rate=0.3):
@@ -32,6 +32,12 @@ def test_labels_that_rows_of_their_kind_contradict_weigh_little(seed):
     weights = label_weights(probs, y)
     assert float(weights[~wrong].min()) > 0.9
     assert float(weights[wrong].max()) < 0.2
+
+
+def test_gentle_weights_spare_what_is_merely_doubtful():
+    _, y, _ = blobs(0)
+    probs = torch.full((len(y), 3), 0.33).scatter_(1, ((y + 1) % 3)[:, None], 0.34)
+    torch.testing.assert_close(gentle_weights(probs, y), torch.full((len(y),), 33 / 34))
 
 
 @pytest.mark.parametrize("seed", range(3))

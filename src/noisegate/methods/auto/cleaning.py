@@ -1,4 +1,4 @@
-"""What the given labels are worth, and whether weighing them by it does harm."""
+"""What the given labels are worth, and whether weighing them by it seems to do harm."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FOLDS = 5
 MOST_ROWS = 4000
 #: Fewer rows tell nothing.
 FEWEST_ROWS = 20
-#: Cleaning does harm where it costs more than this many standard errors of the held-out score.
+#: Weighing labels is taken to do harm where it costs more than this many standard errors of the score.
 LIMIT = 3.5
 
 
@@ -31,12 +31,24 @@ def label_weights(probs: Tensor, y: Tensor) -> Tensor:
     return torch.from_numpy(1 - wrong).to(probs)
 
 
+def gentle_weights(probs: Tensor, y: Tensor) -> Tensor:
+    """p(given) / max p: small only where another class is much more probable, `(N, K)` -> `(N,)`.
+
+    >>> import torch
+    >>> gentle_weights(torch.tensor([[0.8, 0.2], [0.8, 0.2]]), torch.tensor([0, 1]))
+    tensor([1.0000, 0.2500])
+    """
+    given = probs.gather(1, y[:, None]).squeeze(1)
+    return given / probs.max(1).values.clamp_min(1e-12)
+
+
 def does_harm(x: Tensor, y: Tensor, n_classes: int, weight: Tensor, penalty: float, n_steps: int) -> bool:
     """Whether models of weighed labels explain given labels much worse, on rows that neither has seen.
 
-    Most noise is no better explained by a model that has learnt it, so weighing labels costs nothing
-    and is the default. Where labels follow rules that the inputs show, or the classifier doubts
-    right labels, it makes held-out labels less probable. No weight depends on a label it is judged
+    Most noise is no better explained by a model that has learnt it, so weighing labels costs nothing.
+    Where labels follow rules that the inputs show, or the classifier doubts right labels, it makes
+    held-out labels less probable; so does strong noise that moves a class to one other class, which
+    held-out labels alone cannot tell from a rule. No weight depends on a label it is judged
     by: for each fold f, the rows outside are weighed by models that have seen neither f nor the
     rows' own fold; then one model is fitted to these rows with the weights, one without, and both
     predict f.

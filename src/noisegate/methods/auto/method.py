@@ -42,9 +42,10 @@ class Auto(Method):
        error of the best are averaged. Wrong labels are hard to repeat for a model that has not seen
        them, so given labels can choose.
     3. Each label is weighed by the probability that it is right (`noisegate.quality.judge`), and
-       the chosen candidates are fitted again; they get half of the ensemble's weight. This is left
-       out where it does harm: where models of weighed labels explain labels of rows that neither
-       the models nor the weights have seen much worse than models of the given ones do.
+       the chosen candidates are fitted again; they get half of the ensemble's weight. Where that
+       seems to do harm the weight is p(given) / max p, which is gentler: where models of weighed
+       labels explain labels of rows that neither the models nor the weights have seen much worse
+       than models of the given ones do.
     4. Every label is judged by the ensemble's held-out probabilities (`noisegate.quality.judge`).
 
     With a network by name or of the user's own, and for images, folds and averaging remain: one

@@ -6,7 +6,6 @@ from collections.abc import Generator, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from noisegate.fitted import Fitted
 from noisegate.methods.auto.bagging import DROPOUT, HIDDEN, BagModule, Fronted, bag_recipe, pairs_left_out
@@ -23,7 +22,7 @@ from noisegate.methods.auto.candidates import (
     thinned,
     views,
 )
-from noisegate.methods.auto.cleaning import MOST_ROWS, does_harm, label_weights
+from noisegate.methods.auto.cleaning import MOST_ROWS, does_harm, gentle_weights, label_weights
 from noisegate.methods.auto.judging import judged
 from noisegate.methods.auto.rows import TrainingRows, training_rows
 from noisegate.methods.auto.stacking import Stack, best_head, ensemble, stack
@@ -160,16 +159,15 @@ def changed_fields(job: Job) -> dict[str, Any]:
 
 
 def phases(job: Job, folds: int, effort: int) -> Phases:
-    """Candidates on the given labels, and on weighed ones unless that does harm; the mean of both."""
+    """Candidates on the given labels, the best of them again on weighed labels, and the mean of both."""
     library = Library(job, folds, effort)
     rows = library.rows
     found = yield from library.first()
-    stacks: list[Stack] = [stack(found, rows.y, rows.weight)]
-    if not library.cleaning_does_harm(found):
-        weights = label_weights(stacks[0].probs, rows.y)
-        again = yield from library.again(rows.reweighted(weights.to(rows.weight)), stacks[0])
-        stacks.append(stack(again, rows.y, rows.weight))
-    network = ensemble(stacks, library.front).to(job.device)
-    held_out: Tensor = torch.stack([each.probs for each in stacks]).mean(0)
+    first = stack(found, rows.y, rows.weight)
+    weigh = gentle_weights if library.cleaning_does_harm(found) else label_weights
+    weights = weigh(first.probs, rows.y).to(rows.weight)
+    second = stack((yield from library.again(rows.reweighted(weights), first)), rows.y, rows.weight)
+    network = ensemble([first, second], library.front).to(job.device)
+    held_out = (first.probs + second.probs) / 2
     predicts = job.prepared(network, network.spec(), job.n_classes)
     return Fitted(predicts, CrossEntropy(job.n_classes), **judged(held_out, rows.y))
