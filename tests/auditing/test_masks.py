@@ -10,6 +10,7 @@ from torch import nn
 
 import noisegate as ng
 from noisegate.auditing.masks import audit_masks
+from noisegate.auditing.words import repeated
 from noisegate.cli import main
 from noisegate.data import load
 from noisegate.errors import InputError
@@ -67,6 +68,17 @@ def test_what_is_written(audit, planted, tmp_path):
         assert picture.size == (64, 48)
 
 
+def test_what_the_networks_have_learnt_is_said(audit, planted):
+    counts = np.bincount(planted.train.y[planted.train.y != -100])
+    assert audit.majority == counts.max() / counts.sum()
+    assert audit.majority + 0.1 < audit.agreement < 1
+    assert "learnt nothing" not in repeated(audit.agreement, audit.majority)
+    untrained = audit_masks(
+        planted, method="ce", network=tiny, recipe=RECIPE | {"epochs": 1, "lr": 1e-9}, folds=2, device="cpu"
+    )
+    assert "learnt nothing" in repeated(untrained.agreement, untrained.majority)
+
+
 def test_no_mask_is_judged_by_a_network_that_has_seen_it(planted, monkeypatch):
     import noisegate.auditing.masks as module
     import noisegate.runs.train as runs
@@ -95,7 +107,9 @@ def test_on_the_command_line(tmp_path, capsys):
     options += ["--recipe", "epochs=1", "--option", "n=8", "--option", "n_test=2"]
     assert main(["audit", "scenes", "--out", str(tmp_path / "audit"), *options]) == 0
     assert len(pd.read_csv(tmp_path / "audit" / "issues.csv")) == 8
-    assert "have a region to check" in "".join(capsys.readouterr())
+    said = "".join(capsys.readouterr())
+    assert "have a region to check" in said
+    assert "always predicting the most frequent class" in " ".join(said.split())
 
 
 def test_what_cannot_be_audited(planted):

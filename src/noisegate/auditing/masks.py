@@ -22,6 +22,7 @@ from noisegate.data.loader import fetch
 from noisegate.data.maps import MapReader
 from noisegate.data.masks import voc_palette
 from noisegate.errors import InputError
+from noisegate.noise.base import VOID
 from noisegate.quality.maps import Region, map_quality, map_regions, overlay
 
 if TYPE_CHECKING:
@@ -48,6 +49,9 @@ class MaskAudit:
     classes : tuple of str
     settings : mapping
         How the networks were trained.
+    agreement, majority : float
+        The share of pixels that the networks give their given class, and that of the most frequent
+        class: networks that do no better have learnt nothing, and their judgement is worth nothing.
     """
 
     quality: npt.NDArray[np.float64]
@@ -55,6 +59,8 @@ class MaskAudit:
     files: list[str]
     classes: tuple[str, ...]
     settings: Mapping[str, Any] = field(default_factory=dict)
+    agreement: float = 1.0
+    majority: float = 0.0
 
     @property
     def weights(self) -> npt.NDArray[np.float64]:
@@ -187,6 +193,8 @@ class MaskAudit:
                 "total": len(self.quality),
                 "flagged": int((self.weights > 0).sum()),
                 "worst": images,
+                "agreement": self.agreement,
+                "majority": self.majority,
             },
             "confused": self._confused(),
             "source": stored.source_of("memory", None, count),
@@ -277,17 +285,21 @@ def audit_masks(
     places = np.random.default_rng([seed, 0xF01D]).permutation(len(data.train))
     quality = np.ones(len(data.train))
     found: list[list[Region]] = [[] for _ in quality]
+    repeated, counts = 0, np.zeros(data.n_classes, np.int64)
     for number, held in enumerate(np.array_split(places, folds)):
         kept = np.sort(np.setdiff1d(places, held))
         part = dataclasses.replace(data, train=data.train.take(kept), test=None)
         place = None if folder is None else Path(folder) / f"fold-{number}"
         fitted = train(part, method, network, recipe, seed, device, folder=place, evaluate_every=0)
         for row in held.tolist():
-            probs = fitted.predict_proba(one(data.train.x, row)[None])[0]
-            quality[row] = map_quality(probs, data.train.y[row])
-            found[row] = map_regions(probs, data.train.y[row], **(regions or {}))
+            probs, y = fitted.predict_proba(one(data.train.x, row)[None])[0], data.train.y[row]
+            quality[row] = map_quality(probs, y)
+            found[row] = map_regions(probs, y, **(regions or {}))
+            repeated += int((probs.argmax(0) == y).sum())
+            counts += np.bincount(y[y != VOID], minlength=len(counts))
     settings = Fitting(method, network, recipe, seed, device).described() | {"folds": folds}
-    return MaskAudit(quality, found, image_names(data), data.classes, settings)
+    agreement, majority = (float(part) / max(1, counts.sum()) for part in (repeated, counts.max()))
+    return MaskAudit(quality, found, image_names(data), data.classes, settings, agreement, majority)
 
 
 def image_names(data: Dataset) -> list[str]:

@@ -82,7 +82,21 @@ def _images(audit: StoredAudit, name: str) -> list[str]:
     ]
     if errors:
         found.append(f"About {number(errors['value'])} of the regions are wrong{_between(errors, number)}.")
+    if "agreement" in images:
+        found.append(repeated(images["agreement"], images["majority"]))
     return found
+
+
+def repeated(agreement: float, majority: float) -> str:
+    """How much the networks of an audit of masks have learnt, from `MaskAudit.agreement` and `.majority`."""
+    text = (
+        f"The networks predict {share(agreement)} of the given labels of pixels in images they have not seen; "
+        f"always predicting the most frequent class gets {share(majority)}."
+    )
+    worthless = (
+        " They have learnt nothing, so what they say about the masks means nothing: train them for longer"
+    )
+    return text if agreement > majority else f"{text}{worthless}, or with another learning rate."
 
 
 def _size(audit: StoredAudit, name: str) -> list[str]:

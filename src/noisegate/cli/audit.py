@@ -101,6 +101,7 @@ def run_masks(asked: Audit, data: Dataset) -> None:
     from noisegate import methods
     from noisegate.auditing.masks import audit_masks
     from noisegate.auditing.report import write_report
+    from noisegate.auditing.words import repeated
 
     found = audit_masks(
         data,
@@ -116,16 +117,17 @@ def run_masks(asked: Audit, data: Dataset) -> None:
     write_report(asked.out, root=asked.root)
     shutil.rmtree(asked.out / RUNS, ignore_errors=True)
     frame = found.issues
-    output.facts(
-        [
-            ("masks", f"{int(frame.is_label_issue.sum()):,} of {len(frame):,} have a region to check"),
-            ("regions", f"{int(frame.regions.sum()):,}, about {int(frame.wrong_pixels.sum()):,} pixels"),
-            ("lists", f"{asked.out / 'issues.csv'}, {asked.out / 'regions.csv'}"),
-            ("pictures", str(asked.out / "overlays")),
-            ("report", str(asked.out / "report.html")),
-            ("decide with", f"noisegate review {asked.out}"),
-        ]
-    )
+    lines = [
+        ("masks", f"{int(frame.is_label_issue.sum()):,} of {len(frame):,} have a region to check"),
+        ("regions", f"{int(frame.regions.sum()):,}, about {int(frame.wrong_pixels.sum()):,} pixels"),
+        ("networks", repeated(found.agreement, found.majority)),
+        ("lists", f"{asked.out / 'issues.csv'}, {asked.out / 'regions.csv'}"),
+        ("pictures", str(asked.out / "overlays")),
+        ("report", str(asked.out / "report.html")),
+        ("decide with", f"noisegate review {asked.out}"),
+    ]
+    without = () if frame.regions.any() else ("pictures", "decide with")
+    output.facts((name, value) for name, value in lines if name not in without)
 
 
 def read_probabilities(path: Path, data: Dataset) -> npt.NDArray[Any]:

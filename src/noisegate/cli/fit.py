@@ -220,7 +220,8 @@ def _on_unseen_rows(asked: Fit, data: Dataset, fitted: Fitted) -> list[tuple[str
     if found is None:
         if asked.test is not None or data.test is not None:
             return []
-        how = "this method holds no rows out; --test PATH measures it, and so does --method auto"
+        auto = "" if data.train.maps else ", and so does --method auto"
+        how = f"this method holds no rows out; --test PATH measures it{auto}"
         return [("accuracy on given labels", f"not known for unseen rows: {how}")]
     lines = [
         (
