@@ -179,6 +179,47 @@ def test_tables_are_known_without_a_look_at_their_columns():
         TableReader.fit(polars.DataFrame({"a": polars.Series([1, 2], dtype=polars.Int128)}))
 
 
+class HuggingFace:
+    """What noisegate asks of a dataset of Hugging Face."""
+
+    __module__ = "datasets.arrow_dataset"
+
+    def __init__(self, table, **names):
+        self.table, self.column_names = table, table.column_names
+        kinds = {
+            name: type("ClassLabel", (), {"names": known, "int2str": None})() for name, known in names.items()
+        }
+        self.features = {name: kinds.get(name, "Value") for name in table.column_names}
+
+    def with_format(self, kind):
+        assert kind == "arrow"
+        return self
+
+    def select(self, rows): ...
+
+    def __getitem__(self, rows):
+        return self.table[rows] if isinstance(rows, str) else self.table.slice()
+
+
+def test_a_dataset_of_hugging_face_has_names_for_classes():
+    table = pa.table({"text": ["a b c", "d e f"] * 6, "size": range(12), "label": [1, 0] * 6})
+    data = load(HuggingFace(table, label=["neg", "pos"]), label="label")
+    assert data.classes == ("neg", "pos")
+    assert data.train.y.tolist() == [1, 0] * 6
+    gap = table.set_column(2, "label", pa.array([1, -1] * 6))  # -1 is no label there
+    with pytest.raises(InputError, match="6 of 12 labels in 'label' are missing, the first in row 1"):
+        load(HuggingFace(gap, label=["neg", "pos"]), label="label")
+
+
+def test_what_is_no_single_dataset_of_hugging_face_is_refused():
+    parts = type("DatasetDict", (dict,), {"column_names": {}, "__module__": "datasets.dataset_dict"})
+    with pytest.raises(InputError, match=r"several parts \(train, test\): give one, such as data\['train'\]"):
+        TableReader.fit(parts(train=1, test=2))
+    stream = type("IterableDataset", (), {"column_names": [], "__module__": "datasets.iterable_dataset"})
+    with pytest.raises(InputError, match="the table is a stream of rows; .* without streaming=True"):
+        TableReader.fit(stream())
+
+
 def test_nothing_to_learn_from():
     with pytest.raises(InputError, match=r"no column is left to learn from \(a: constant\)"):
         TableReader.fit(pd.DataFrame({"a": [1, 1], "y": [0, 1]}), label="y")

@@ -112,13 +112,32 @@ def as_frame(data: Any, what: str = "the table") -> Frame:
     module = type(data).__module__.split(".")[0]
     if module == "pandas" and hasattr(data, "columns"):
         table = _from_pandas(data)
-    elif module == "datasets" and hasattr(data, "with_format"):
-        table = pa.table(data.with_format("arrow")[:])
+    elif module == "datasets":
+        table = _from_datasets(data, what)
     elif hasattr(data, "__arrow_c_stream__"):
         table = _from_capsule(data, what)
     else:
         table = _from_others(data, what)
     return Frame(checked(table, what), what)
+
+
+def _from_datasets(data: Any, what: str) -> pa.Table:
+    """A dataset of Hugging Face: numbers that stand for names (ClassLabel) become these names."""
+    if hasattr(data, "keys"):
+        raise InputError(f"{what} has several parts ({', '.join(data)}): give one, such as data['train']")
+    if not hasattr(data, "select"):
+        raise InputError(
+            f"{what} is a stream of rows; expected a whole dataset, load it without streaming=True"
+        )
+    table = pa.table(data.with_format("arrow")[:])
+    for name, feature in data.features.items():
+        if hasattr(feature, "names") and hasattr(feature, "int2str"):
+            known = pa.array(feature.names, pa.large_string())
+            codes = table.column(name).combine_chunks().cast(pa.int32())
+            codes = pc.if_else(pc.less(codes, 0), None, codes)  # -1 is no label
+            names = pa.DictionaryArray.from_arrays(codes, known)
+            table = table.set_column(table.column_names.index(name), name, names)
+    return table
 
 
 def _from_capsule(data: Any, what: str) -> pa.Table:
