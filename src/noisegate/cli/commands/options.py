@@ -22,8 +22,8 @@ Options = Annotated[
     typer.Option(
         "--option",
         metavar="KEY=VALUE",
-        help="What the data's loader takes, e.g. ignore=COL, use=COL, clean=COL, dates=dmy, size=64, "
-        "and of masks void=11, classes=sky,road,...; may be repeated.",
+        help="What the data's loader takes, e.g. ignore=COL, use=COL, clean=COL, dates=dmy, decimal=comma, "
+        "size=64, and of masks void=11, classes=sky,road,...; may be repeated.",
     ),
 ]
 Root = Annotated[

@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from noisegate.data.tables import dates
+from noisegate.data.tables import dates, numerals
 from noisegate.data.tables.frames import Frame, as_array, as_text, is_text
 from noisegate.errors import InputError
 
@@ -132,19 +132,35 @@ class NumberColumn(Column):
         Subtracted before the numbers become single precision: a column far from zero keeps its digits.
     boolean : bool
         Training had true and false here, which become 1 and 0.
+    decimal : {"", "point", "comma"}
+        Training had text here, with this decimal mark: 1,234.5 or 1.234,5. Empty for plain numbers.
+    sign : str
+        The sign of currency or percent that stood there; it does not change the number.
     """
 
     kind: ClassVar[str] = "number"
     fill: float = 0.0
     origin: float = 0.0
     boolean: bool = False
+    decimal: str = ""
+    sign: str = ""
 
     def write(self, frame: Frame, values: Any, out: Floats, met: Met) -> None:
-        numbers = as_numbers(frame, self.name, values, training=True)
+        if self.decimal and (is_text(values.type) or pa.types.is_dictionary(values.type)):
+            numbers = as_written_numbers(frame, self.name, as_text(values), self.decimal, self.sign)
+        else:
+            numbers = as_numbers(frame, self.name, values, training=True)
         out[:, 0] = np.where(np.isnan(numbers), self.fill, numbers) - self.origin
 
+    @property
+    def stays_text(self) -> bool:
+        return bool(self.decimal)
+
     def words(self) -> str:
-        return "true or false" if self.boolean else "number"
+        if self.boolean:
+            return "true or false"
+        notes = ["decimal comma"] * (self.decimal == "comma") + [self.sign] * bool(self.sign)
+        return f"number ({', '.join(notes)})" if notes else "number"
 
 
 @dataclass(frozen=True)
@@ -244,6 +260,11 @@ def as_numbers(frame: Frame, name: str, values: Any, *, training: bool = False) 
         numbers = _floats(values)
     else:
         raise _refused(frame, name, values, "number")
+    return _finite(frame, name, numbers)
+
+
+def _finite(frame: Frame, name: str, numbers: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """The numbers, if single precision can hold them."""
     big = np.flatnonzero(np.abs(numbers) > np.finfo(np.float32).max)
     if len(big):
         raise InputError(
@@ -251,6 +272,20 @@ def as_numbers(frame: Frame, name: str, values: Any, *, training: bool = False) 
             "expected finite numbers of single precision: mend or drop the row"
         )
     return numbers
+
+
+def as_written_numbers(
+    frame: Frame, name: str, texts: Any, decimal: str, sign: str = ""
+) -> npt.NDArray[np.float64]:
+    """Texts with a decimal mark, and maybe a sign, as numbers; NaN where missing, others are refused by row."""
+    found = numerals.numbers(texts, decimal)
+    bad = np.isnan(found) & as_array(pc.is_valid(texts))
+    if numerals.signs(texts) not in ([], [""], [sign]):
+        others = pc.replace_substring(texts, sign, "") if sign else texts
+        bad |= as_array(pc.fill_null(pc.match_substring_regex(others, numerals.SIGNS), False))
+    if bad.any():
+        raise _refused(frame, name, texts, "number", int(np.argmax(bad)))
+    return _finite(frame, name, found)
 
 
 def _floats(values: Any) -> npt.NDArray[np.float64]:

@@ -15,6 +15,7 @@ from noisegate.data.tables.columns import Arrays, CategoryColumn, Column, Met, N
 from noisegate.data.tables.dates import ORDERS
 from noisegate.data.tables.frames import Frame, as_frame, listed, no_column
 from noisegate.data.tables.learning import MAX_CATEGORIES, learn
+from noisegate.data.tables.numerals import DECIMALS
 from noisegate.data.tables.reading import column_names, read_frame
 from noisegate.data.tables.text import TextColumn
 from noisegate.errors import InputError, UnknownNameError
@@ -70,6 +71,7 @@ class TableReader:
         ignore: Iterable[str] = (),
         use: Iterable[str] = (),
         dates: str | None = None,
+        decimal: str | None = None,
         max_categories: int = MAX_CATEGORIES,
     ) -> TableReader:
         """Learn from the training table.
@@ -85,11 +87,15 @@ class TableReader:
             Inputs although they would be left out, because they seem to name the rows.
         dates : {"ymd", "dmy", "mdy"}, optional
             The order of day, month and year in dates that could be read in two ways.
+        decimal : {"point", "comma"}, optional
+            The decimal mark of numbers that could be read in two ways, such as 1,234.
         max_categories : int, default=100
             The most frequent values of a category that become inputs.
         """
         if dates is not None and dates not in ORDERS:
             raise UnknownNameError("order of dates", dates, ORDERS)
+        if decimal is not None and decimal not in DECIMALS:
+            raise UnknownNameError("decimal mark", decimal, DECIMALS)
         frame, wanted = as_frame(frame), set(use)
         for name in wanted:
             frame.column(name)  # refused where it is not there
@@ -99,7 +105,14 @@ class TableReader:
         for name in frame.names:
             if name in left_out:
                 continue
-            learnt = learn(frame, name, forced=name in wanted, order=dates, max_categories=max_categories)
+            learnt = learn(
+                frame,
+                name,
+                forced=name in wanted,
+                order=dates,
+                decimal=decimal,
+                max_categories=max_categories,
+            )
             if not isinstance(learnt, str):
                 columns.append(learnt)
             elif name in wanted:

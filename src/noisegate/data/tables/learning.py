@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from dataclasses import dataclass
 from typing import Any
@@ -11,7 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from noisegate.data.tables import dates
+from noisegate.data.tables import dates, numerals
 from noisegate.data.tables.columns import (
     CategoryColumn,
     Column,
@@ -19,6 +20,7 @@ from noisegate.data.tables.columns import (
     TimeColumn,
     as_numbers,
     as_times,
+    as_written_numbers,
 )
 from noisegate.data.tables.frames import Frame, as_text, is_text
 from noisegate.data.tables.text import TextColumn
@@ -50,6 +52,7 @@ def learn(
     *,
     forced: bool = False,
     order: str | None = None,
+    decimal: str | None = None,
     max_categories: int = MAX_CATEGORIES,
 ) -> Column | str:
     """What a column becomes, or the reason why it is left out.
@@ -60,6 +63,8 @@ def learn(
         The user wants the column, whatever it looks like.
     order : {"ymd", "dmy", "mdy"}, optional
         How dates are written, where that cannot be seen.
+    decimal : {"point", "comma"}, optional
+        How numbers are written, where that cannot be seen.
     """
     values = frame.column(name)
     missing = values.null_count > 0
@@ -74,7 +79,9 @@ def learn(
             kind
         ):  # one value and gaps: which of the two is all it says
             return _category(name, counted, max_categories)
-        return _learn_texts(frame, name, values, counted, forced, order, max_categories)
+        as_dates = _learn_dates(frame, name, values, forced, order)
+        as_number = as_dates or _learn_written_numbers(frame, name, values, forced, decimal)
+        return as_number or _learn_texts(name, values, counted, forced, max_categories)
     times = pa.types.is_timestamp(kind) or pa.types.is_date(kind)
     numbers = as_times(frame, name, values) if times else as_numbers(frame, name, values)
     if np.nanmin(numbers) == np.nanmax(numbers):
@@ -110,25 +117,45 @@ def _numbers_name_rows(name: str, numbers: npt.NDArray[np.float64]) -> bool:
     return len(np.unique(numbers)) == n
 
 
-def _learn_texts(
-    frame: Frame,
-    name: str,
-    values: Any,
-    counted: Counted,
-    forced: bool,
-    order: str | None,
-    max_categories: int,
-) -> Column | str:
+def _learn_dates(
+    frame: Frame, name: str, values: Any, forced: bool, order: str | None
+) -> Column | str | None:
+    """What a column of dates written as text becomes; None if it holds others."""
     found = dates.orders_of(values)
     orders = [order] if order in found else found
     if len(orders) == 1:
         return _time(name, as_times(frame, name, values, orders[0]), values.null_count > 0, orders[0])
-    if orders and not forced:
-        example = values.drop_null()[0].as_py()
-        return (
-            f"dates such as {example} can be read in two ways: say which by dates=dmy (day first) or dates=mdy, "
-            "or write them as 2026-11-18"
-        )
+    if not orders or forced:
+        return None
+    example = values.drop_null()[0].as_py()
+    return (
+        f"dates such as {example} can be read in two ways: say which by dates=dmy (day first) or dates=mdy, "
+        "or write them as 2026-11-18"
+    )
+
+
+def _learn_written_numbers(
+    frame: Frame, name: str, values: Any, forced: bool, decimal: str | None
+) -> Column | str | None:
+    """What a column of numbers such as 1.234,50 or $5 becomes; None if it holds other texts."""
+    found = numerals.decimals_of(values)
+    decimals = [decimal] if decimal in found else found
+    if len(decimals) == 1:
+        (sign,) = numerals.signs(values)
+        numbers = as_written_numbers(frame, name, values, decimals[0], sign)
+        plain = _number(name, numbers, values.null_count > 0, False)
+        return dataclasses.replace(plain, decimal=decimals[0], sign=sign)
+    if not decimals or forced:
+        return None
+    example = next(text for text in values.drop_null().to_pylist() if "," in text or "." in text)
+    return (
+        f"numbers such as {example} can be read in two ways: say which by decimal=point or decimal=comma, "
+        "or write them without marks between thousands"
+    )
+
+
+def _learn_texts(name: str, values: Any, counted: Counted, forced: bool, max_categories: int) -> Column | str:
+    """Texts, categories, or nothing: single words of which each row has its own."""
     # The same few texts over and over are categories, whatever they look like.
     distinct, n = len(counted.texts), len(values) - values.null_count
     common = counted.counts[:max_categories].sum()

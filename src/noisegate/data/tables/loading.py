@@ -33,6 +33,7 @@ def from_frame(
     ignore: Iterable[str] | str = (),
     use: Iterable[str] | str = (),
     dates: str | None = None,
+    decimal: str | None = None,
     name: str = "table",
 ) -> Dataset:
     """A dataset of a pandas, Polars or Arrow table; the options are those of `load_table`."""
@@ -45,7 +46,12 @@ def from_frame(
         if column in kept and (column in left or column in others):
             raise InputError(f"column {column!r} cannot be used: it is ignored, or holds labels")
     reader = TableReader.fit(
-        frame, label=label, ignore=[*left, *([clean] if clean is not None else [])], use=kept, dates=dates
+        frame,
+        label=label,
+        ignore=[*left, *([clean] if clean is not None else [])],
+        use=kept,
+        dates=dates,
+        decimal=decimal,
     )
     true = None if clean is None else _numbered(frame, clean, coding)
     return Dataset(
@@ -150,6 +156,7 @@ def load_table(
     ignore: Iterable[str] | str = (),
     use: Iterable[str] | str = (),
     dates: str | None = None,
+    decimal: str | None = None,
 ) -> Dataset:
     """A CSV, TSV or Parquet table with one column of labels.
 
@@ -167,9 +174,13 @@ def load_table(
         Columns that are inputs although they seem to name the rows: ids, hashes, running numbers.
     dates : {"ymd", "dmy", "mdy"}, optional
         The order of day, month and year in dates that can be read in two ways, such as 03/04/2026.
+    decimal : {"point", "comma"}, optional
+        The decimal mark of numbers that can be read in two ways, such as 1,234.
     """
     frame = read_frame(path, texts=[name for name in (label, clean) if name is not None])
-    data = from_frame(frame, label=label, clean=clean, test=test, ignore=ignore, use=use, dates=dates)
+    data = from_frame(
+        frame, label=label, clean=clean, test=test, ignore=ignore, use=use, dates=dates, decimal=decimal
+    )
     return Dataset(
         Path(path).name.split(".")[0],
         data.train,
