@@ -18,7 +18,7 @@ import pytest
 from noisegate._io.trees import load_tree
 from noisegate.errors import InputError
 from noisegate.studies import papers, runner
-from noisegate.studies.engines import Context, build
+from noisegate.studies.engines import Context, build, ray_tasks
 from noisegate.studies.engines import ray as ray_engine
 from noisegate.studies.engines.ray import RETRIES, RayEngine
 from noisegate.studies.execute import execute
@@ -208,16 +208,16 @@ def test_a_worker_that_dies_too_often_and_an_iterator_that_is_closed(cluster, tm
 
 
 def test_a_folder_that_a_node_does_not_see_is_refused(tmp_path):
-    order = ray_engine._Order(str(tmp_path / "nowhere"), None, str(tmp_path), "cpu", 1)
-    outcome = ray_engine._task(MOONS, order, None)
+    order = ray_tasks.Order(str(tmp_path / "nowhere"), None, str(tmp_path), "cpu", 1)
+    outcome = ray_tasks.task(MOONS, order, None)
     assert outcome.kind == "stopped"
     assert "--not-shared" in outcome.message
     assert not (tmp_path / "nowhere").exists()
 
 
 def test_another_version_on_a_node_is_refused(tmp_path):
-    order = ray_engine._Order(None, None, str(tmp_path), "cpu", 1, version="0.0.0")
-    assert "0.0.0" in ray_engine._task(MOONS, order, None).message
+    order = ray_tasks.Order(None, None, str(tmp_path), "cpu", 1, version="0.0.0")
+    assert "0.0.0" in ray_tasks.task(MOONS, order, None).message
 
 
 # -- without a cluster -----------------------------------------------------------------------------
@@ -230,7 +230,7 @@ def test_the_engine_is_found_by_name():
 
 def test_width_is_what_the_machine_holds(monkeypatch, tmp_path):
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    monkeypatch.setattr(ray_engine, "_this_machine", lambda: {"CPU": 8, "GPU": 2})
+    monkeypatch.setattr(ray_engine, "this_machine", lambda: {"CPU": 8, "GPU": 2})
     runs, cpu, gpu = [MOONS] * 100, Context(tmp_path, None, "cpu"), Context(tmp_path, None, "auto")
     assert RayEngine().width(runs, cpu) == 8
     assert RayEngine(cpus=3).width(runs, cpu) == 2
@@ -247,7 +247,7 @@ def test_width_is_what_the_machine_holds(monkeypatch, tmp_path):
 
 def test_what_no_node_has_is_refused(monkeypatch, tmp_path):
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    monkeypatch.setattr(ray_engine, "_this_machine", lambda: {"CPU": 2, "GPU": 0})
+    monkeypatch.setattr(ray_engine, "this_machine", lambda: {"CPU": 2, "GPU": 0})
     with pytest.raises(InputError, match="needs 4 CPU, and no node .* 2 CPU"):
         RayEngine(cpus=4).width([MOONS], Context(tmp_path, None, "cpu"))
     with pytest.raises(InputError, match="needs 1 CPU and 1 GPU"):
@@ -306,7 +306,7 @@ def test_a_cluster_that_would_be_reachable_is_not_started(tmp_path):
     pytest.importorskip("ray")
     code = (
         "import sys, ray; from noisegate.studies.engines.ray import RayEngine; "
-        "from noisegate.studies.engines.ray import _start; _start(ray, sys.argv[1])"
+        "from noisegate.studies.engines.ray_session import start; start(ray, sys.argv[1])"
     )
     environment = {k: v for k, v in os.environ.items() if not k.startswith("RAY_")}
     command = [sys.executable, "-c", code, str(tmp_path)]

@@ -3,36 +3,24 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import math
-import os
-import secrets
-import shutil
-import signal
-import socket
-import sys
-import tempfile
-import threading
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Generator, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from noisegate._io.files import read_json
 from noisegate._io.lock import locked
 from noisegate._version import __version__
 from noisegate.data.registry import root_folder
-from noisegate.errors import BusyError, InputError, NoisegateError, first_line
-from noisegate.runs.memory import memory_kept
-from noisegate.studies import memory
+from noisegate.errors import BusyError, InputError, first_line
 from noisegate.studies.engines.base import Context, Engine
-from noisegate.studies.engines.local import RUN_BYTES
-from noisegate.studies.execute import Event, events
+from noisegate.studies.engines.ray_session import Resources, elsewhere, imported, session, this_machine
+from noisegate.studies.engines.ray_tasks import QUIET, News, Order, Outcome, task
+from noisegate.studies.execute import Event
 from noisegate.studies.settings import RunSettings
 from noisegate.studies.store import Store
 
@@ -40,24 +28,14 @@ from noisegate.studies.store import Store
 RETRIES = 3
 #: Tasks queued beyond those that run, so that a node that joins or becomes free has work at once.
 MARGIN = 2
-#: Seconds between two events about epochs of the same run.
-QUIET = 1.0
 #: Seconds between checks of the number of nodes.
 LOOK = 10.0
 #: Seconds that interrupted runs have to stop before their workers are killed.
 GRACE = 5.0
-#: Environment variable that Ray reads when it is imported: "0" keeps it on the loopback interface.
-LOOPBACK = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
-#: Seconds to wait for an address to answer.
-REACH = 5.0
 #: Seconds until a file written by another node must be visible here. Network file systems lag.
 VISIBLE = 60.0
-#: Bytes of shared memory of a cluster on this machine. Messages are small.
-OBJECTS = 256 * 2**20
 # Ray counts shares of a CPU or GPU in steps of this size, rounding to the nearest.
 _STEP = 1e-4
-
-Resources = Mapping[str, float]
 
 
 # -- the engine ------------------------------------------------------------------------------------
@@ -105,18 +83,18 @@ class RayEngine(Engine):
         self.address, self.workers, self.shared, self.cpus, self.gpus = address, workers, shared, cpus, gpus
 
     def width(self, todo: Sequence[RunSettings], context: Context) -> int:
-        if self._elsewhere(self._import()):
-            with self._session() as ray:
+        if elsewhere(imported(self.address), self.address):
+            with session(self.address) as ray:
                 nodes = _nodes(ray)
         else:
-            nodes = [_this_machine()]
+            nodes = [this_machine()]
         fits = self._share(nodes, context.device).fits(nodes)
         return max(1, min(fits, self.workers or fits, len(todo)))
 
     def run(self, todo: Sequence[RunSettings], context: Context) -> Generator[Event, None, None]:
         if not todo:
             return
-        with self._session() as ray:
+        with session(self.address) as ray:
             share = self._share(_nodes(ray), context.device)
             flight = _Flight(ray, self, share, context)
             try:
@@ -140,133 +118,6 @@ class RayEngine(Engine):
                 "start such a node, or ask for less"
             )
         return share
-
-    # The session.
-
-    def _import(self) -> Any:
-        """The module `ray`, with its settings made before it reads them."""
-        # Ray must not report about its users, nor warn about a default that we do not rely on.
-        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-        os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
-        if not (self.address or os.environ.get("RAY_ADDRESS")):
-            # A cluster of this machine alone: every process of it listens on the loopback interface
-            # only. Ray has no other switch for that; its name is of the systems where it is off by
-            # default.
-            os.environ.setdefault(LOOPBACK, "0")
-        try:
-            import ray
-        except ImportError:
-            raise InputError("the engine ray needs Ray: pip install 'noisegate[ray]'") from None
-        return ray
-
-    def _elsewhere(self, ray: Any) -> str | None:
-        """The address to connect to; None to start a cluster on this machine."""
-        if ray.is_initialized():
-            return str(ray.get_runtime_context().gcs_address)
-        return self.address or os.environ.get("RAY_ADDRESS") or None
-
-    @contextlib.contextmanager
-    def _session(self) -> Iterator[Any]:
-        """The connected `ray` module. A cluster that was started here is shut down at the end."""
-        ray = self._import()
-        address = self._elsewhere(ray)
-        if ray.is_initialized():
-            if self.address not in (None, "auto", address):
-                raise InputError(
-                    f"this process is connected to the Ray cluster at {address}, not to {self.address}; "
-                    "leave the address out, or call ray.shutdown() first"
-                )
-            yield ray
-            return
-        with contextlib.ExitStack() as stack:
-            undo = stack.enter_context(_own_sigterm())
-            folder = None if address else stack.enter_context(_short_folder())
-            stack.callback(ray.shutdown)
-            if address:
-                _connect(ray, address)
-            else:
-                _start(ray, folder)
-            undo()
-            yield ray
-
-
-@contextlib.contextmanager
-def _own_sigterm() -> Iterator[Callable[[], None]]:
-    """Ray's handler of SIGTERM aborts the process after three seconds, with a dump.
-
-    Yield what undoes that.
-
-    Where SIGTERM would end the process at once it raises SystemExit instead, so that the work is
-    taken back.
-    """
-    before = signal.getsignal(signal.SIGTERM)
-    ours = threading.current_thread() is threading.main_thread() and before is not None
-
-    def undo(handler: Any = _leave if before is signal.SIG_DFL else before) -> None:
-        if ours:
-            signal.signal(signal.SIGTERM, handler)
-
-    try:
-        yield undo
-    finally:
-        undo(before)
-
-
-def _leave(number: int, frame: Any) -> None:
-    sys.exit(128 + number)
-
-
-def _quiet() -> dict[str, Any]:
-    return {"log_to_driver": False, "logging_level": logging.ERROR}
-
-
-def _short_folder() -> tempfile.TemporaryDirectory[str]:
-    # Ray's sockets are there, and a socket's path has about a hundred characters at most.
-    short = "/tmp" if os.access("/tmp", os.W_OK) else None
-    return tempfile.TemporaryDirectory(prefix="ng-ray-", dir=short, ignore_cleanup_errors=True)
-
-
-def _start(ray: Any, folder: str | None) -> None:
-    """A cluster of this machine alone, with its files in `folder`."""
-    if ray.util.get_node_ip_address() != "127.0.0.1":
-        raise InputError(
-            "Ray was imported before noisegate could tell it to listen on this machine only, and would be "
-            f"reachable from the network: set {LOOPBACK}=0 first, or call ray.init yourself"
-        )
-    here = _this_machine()
-    try:
-        ray.init(
-            address="local",
-            num_cpus=int(here["CPU"]),
-            num_gpus=int(here["GPU"]),
-            object_store_memory=OBJECTS,
-            include_dashboard=False,
-            _temp_dir=folder,
-            **_quiet(),
-        )
-    except Exception as error:
-        raise InputError(f"Ray could not be started on this machine: {first_line(error)}") from error
-
-
-def _connect(ray: Any, address: str) -> None:
-    _check_reachable(address)
-    try:
-        ray.init(address=address, **_quiet())
-    except Exception as error:
-        raise InputError(f"no connection to the Ray cluster at {address!r}: {first_line(error)}") from error
-
-
-def _check_reachable(address: str) -> None:
-    """Refuse an address where nobody answers: Ray itself would try for a quarter of an hour."""
-    host, colon, port = address.removeprefix("ray://").rpartition(":")
-    if not colon or not port.isdigit():
-        return
-    try:
-        socket.create_connection((host.strip("[]"), int(port)), timeout=REACH).close()
-    except (OSError, OverflowError) as error:
-        raise InputError(
-            f"nobody answers at {address} ({error}); start the cluster (ray start --head), or name its address"
-        ) from None
 
 
 # -- how much fits ---------------------------------------------------------------------------------
@@ -309,13 +160,6 @@ def _nodes(ray: Any) -> list[Resources]:
     return [node["Resources"] for node in ray.nodes() if node["Alive"]]
 
 
-def _this_machine() -> Resources:
-    import torch
-
-    cpus = max(1, min(memory.cores(), memory.available() // RUN_BYTES))
-    return {"CPU": cpus, "GPU": torch.cuda.device_count()}
-
-
 # -- the driver's side -----------------------------------------------------------------------------
 
 
@@ -334,16 +178,16 @@ class _Flight:
     def __init__(self, ray: Any, engine: RayEngine, share: _Share, context: Context) -> None:
         self.ray, self.share, self.shared, self.workers = ray, share, engine.shared, engine.workers
         self.store = Store(context.out)
-        self.order = _Order(
+        self.order = Order(
             out=str(Path(context.out).absolute()) if engine.shared else None,
             root=None if context.root is None else str(root_folder(context.root).absolute()),
             default_root=str(root_folder().absolute()),
             device="cuda" if share.gpus else "cpu",
             threads=max(1, int(share.cpus)),
         )
-        self.task = ray.remote(_task)
+        self.task = ray.remote(task)
         self.options = {"num_cpus": share.cpus, "num_gpus": share.gpus, "max_retries": RETRIES}
-        self.news = ray.remote(_News).options(num_cpus=0, max_restarts=-1).remote()
+        self.news = ray.remote(News).options(num_cpus=0, max_restarts=-1).remote()
         self.asked: Any = None
         self.doing: dict[Any, _Doing] = {}
         self._asked_at = self._looked_at = -math.inf
@@ -455,7 +299,7 @@ class _Flight:
             self.store.fail(settings, "crashed", message, traceback=details)
         return Event("crashed", settings, message)
 
-    def _seen(self, settings: RunSettings, outcome: _Outcome) -> Event:
+    def _seen(self, settings: RunSettings, outcome: Outcome) -> Event:
         """The event of a run whose task stored the result, once the result is visible here."""
         deadline = time.monotonic() + VISIBLE
         while outcome.kind == "finished" and self.store.result(settings) is None:
@@ -467,7 +311,7 @@ class _Flight:
             time.sleep(0.2)
         return Event(outcome.kind, settings, outcome.message)
 
-    def _stored(self, settings: RunSettings, outcome: _Outcome) -> Event:
+    def _stored(self, settings: RunSettings, outcome: Outcome) -> Event:
         """Store a result that was sent back.
 
         This process has held the run's lock since submitting it.
@@ -498,109 +342,3 @@ class _Flight:
                 self.ray.cancel(ref, force=force, recursive=False)
             if refs:
                 _, refs = self.ray.wait(refs, num_returns=len(refs), timeout=GRACE)
-
-
-# -- the workers' side -----------------------------------------------------------------------------
-
-
-class _News:
-    """An actor that collects the progress of tasks for the driver."""
-
-    def __init__(self) -> None:
-        self._latest: dict[str, dict[str, Any] | None] = {}
-
-    def tell(self, key: str, progress: dict[str, Any] | None) -> None:
-        self._latest[key] = progress
-
-    def take(self) -> dict[str, dict[str, Any] | None]:
-        latest, self._latest = self._latest, {}
-        return latest
-
-
-@dataclass(frozen=True)
-class _Order:
-    """What a task needs besides its run; `out` is None if results are sent back."""
-
-    out: str | None
-    root: str | None
-    default_root: str
-    device: str
-    threads: int
-    version: str = __version__
-    token: str = field(default_factory=lambda: secrets.token_hex(8))
-
-    def data_root(self) -> str | None:
-        """The data root: as requested, else the node's own, else the driver's."""
-        return self.root or os.environ.get("NOISEGATE_DATA") or self.default_root
-
-
-@dataclass(frozen=True)
-class _Outcome:
-    """How a task ended: the kind of the run's last event, or "stopped" if the study must stop."""
-
-    kind: str
-    message: str = ""
-    errno: int | None = None
-    content: dict[str, Any] = field(default_factory=dict)
-    arrays: dict[str, npt.NDArray[Any]] = field(default_factory=dict)
-    host: str = field(default_factory=socket.gethostname)
-
-
-def _task(settings: RunSettings, order: _Order, news: Any) -> _Outcome:
-    """Do one run. Ray gives the process its GPU by $CUDA_VISIBLE_DEVICES."""
-    import torch
-
-    torch.set_num_threads(order.threads)
-    try:
-        if order.version != __version__:
-            raise InputError(
-                f"noisegate is {__version__} here and {order.version} where the study was started"
-            )
-        if order.out is None:
-            return _do_away(settings, order, news)
-        return _do_there(settings, order, news)
-    except (NoisegateError, OSError) as error:
-        message = f"on node {socket.gethostname()}: {error}"
-        return _Outcome("stopped", message, getattr(error, "errno", None))
-
-
-def _do_there(settings: RunSettings, order: _Order, news: Any) -> _Outcome:
-    """Execute in the shared folder."""
-    folder = Path(str(order.out))
-    if not (folder / "store.json").exists():
-        raise InputError(f"there is no {folder}: the nodes do not share this folder; use --not-shared")
-    last = _follow(settings, Store(folder), order, news)
-    return _Outcome(last.kind, last.message)
-
-
-def _do_away(settings: RunSettings, order: _Order, news: Any) -> _Outcome:
-    """Execute in a temporary folder.
-
-    Its name is the call's token, so that a retry finds the checkpoint.
-    """
-    folder = Path(tempfile.gettempdir()) / f"noisegate-{order.token}-{settings.key}"
-    if not (folder / "store.json").exists():
-        shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir(mode=0o700)
-    store, busy = Store(folder), False
-    try:
-        with memory_kept():
-            last = _follow(settings, store, order, news)
-        busy = last.kind == "busy"
-        if last.kind != "finished":
-            return _Outcome(last.kind, last.message, content=store.failure(settings) or {})
-        content = read_json(store.path(settings) / "result.json")
-        return _Outcome(last.kind, content=content, arrays=store.arrays(settings))
-    finally:
-        if not busy:
-            shutil.rmtree(folder, ignore_errors=True)
-
-
-def _follow(settings: RunSettings, store: Store, order: _Order, news: Any) -> Event:
-    """Execute a run, reporting its progress; return its last event."""
-    told = -math.inf
-    for event in events(settings, store, order.device, order.data_root()):
-        if not event.final and time.monotonic() - told >= QUIET:
-            told = time.monotonic() if event.kind == "epoch" else told
-            news.tell.remote(settings.key, dict(event.progress) if event.kind == "epoch" else None)
-    return event
