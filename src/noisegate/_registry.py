@@ -49,8 +49,8 @@ class Registry(dict[str, T]):
         before = self._modules.get(name, "")
         if name in self and before.startswith("noisegate.") and not module.startswith("noisegate."):
             raise InputError(
-                f"{name!r} is a {self.kind} of noisegate itself, and stored models and results are found "
-                "by that name: give yours another one"
+                f"{name!r} is the name of noisegate's own {self.kind}, by which stored models and results are "
+                "found; give yours another name"
             )
         self._modules[name] = module
         self[name] = thing

@@ -115,7 +115,7 @@ def test_places_that_are_not_what_they_should_be(fails, tmp_path):
     fails("fit", tmp_path / "folder.csv", "--label", "y", "--out", tmp_path / "m")
     assert "there is no file or folder" in fails("fit", tmp_path / "none", "--out", tmp_path / "m")
     (tmp_path / "notes.txt").write_text("x")
-    assert "of no kind" in fails("fit", tmp_path / "notes.txt", "--out", tmp_path / "m")
+    assert "not a format" in fails("fit", tmp_path / "notes.txt", "--out", tmp_path / "m")
     assert "did you mean 'digits'" in fails("fit", "digit", "--out", tmp_path / "m")
     bad = tmp_path / "bad.npz"
     np.savez(bad, x=np.array([[0.0, 1.0], [np.nan, 2.0]]), y=[0, 1])

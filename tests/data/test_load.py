@@ -57,7 +57,7 @@ def test_paths_are_told_from_names(tmp_path, monkeypatch):
     with pytest.raises(UnknownNameError):
         load("nothing-like-this")
     (tmp_path / "notes.txt").write_text("x")
-    with pytest.raises(InputError, match="of no kind that noisegate reads"):
+    with pytest.raises(InputError, match="not a format that noisegate reads"):
         load("notes.txt")
     (tmp_path / "digits").mkdir()
     assert load("digits").n_classes == 10  # names come first
