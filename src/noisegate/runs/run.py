@@ -70,13 +70,7 @@ class Run:
         evidence: Sequence[str] = ("test", "train"),
         execution: str = "auto",
     ) -> None:
-        if not isinstance(data, Dataset):
-            if not isinstance(data, tuple | list) or len(data) != 2:
-                raise InputError(
-                    f"data must be a Dataset or a pair (x, y), got {type(data).__name__}; "
-                    "ng.data.load(...) makes one of a name, a file, a data frame or a torch dataset"
-                )
-            data = from_arrays(*data)
+        data = _dataset(data)
         with TURN:
             # Torch fixes a thread's default number of threads when the thread first asks. Ask now,
             # in our turn, not while another run has set the number to 1.
@@ -216,6 +210,18 @@ def resolve_recipe(
     size = distributed.world().size
     even = max(size, automatic.batch_size // size * size)
     return automatic.replace(**({"batch_size": even} | dict(recipe or {})))
+
+
+def _dataset(data: Dataset | tuple[npt.ArrayLike, npt.ArrayLike]) -> Dataset:
+    """A data set, also of a pair of arrays."""
+    if isinstance(data, Dataset):
+        return data
+    if not isinstance(data, tuple | list) or len(data) != 2:
+        raise InputError(
+            f"data must be a Dataset or a pair (x, y), got {type(data).__name__}; "
+            "ng.data.load(...) makes one of a name, a file, a data frame or a torch dataset"
+        )
+    return from_arrays(*data)
 
 
 def check_labels(data: Dataset) -> None:
