@@ -1,5 +1,6 @@
 """Every command and every code block of README.md and docs/ is run as it stands there, page by page."""
 
+import importlib
 import re
 import runpy
 import shlex
@@ -225,6 +226,13 @@ def test_every_method_has_a_page_with_its_parts():
         for part in ("$$", f"_facts/{name}.svg", "-parameters.md", "-measured.md", "## When it fails"):
             assert part in page, (name, part)
         assert f"\n{name}\n" in (ROOT / "docs" / "methods" / "index.md").read_text()
+
+
+def test_every_public_name_has_an_example(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "docs" / "_ext")
+    names = [pair for page in importlib.import_module("generated").public_names().values() for pair in page]
+    assert len(names) > 100
+    assert [name for name, thing in names if ">>> " not in (thing.__doc__ or "")] == []
 
 
 def test_the_readme_is_short():

@@ -9,11 +9,25 @@ from collections.abc import Iterable
 
 
 class NoisegateError(Exception):
-    """Base of every error noisegate raises on purpose."""
+    """Base of every error noisegate raises on purpose.
+
+    >>> import noisegate as ng
+    >>> try:
+    ...     ng.data.load("no-such-file.csv", label="kind")
+    ... except ng.errors.NoisegateError as error:
+    ...     print(type(error).__name__)
+    MissingDataError
+    """
 
 
 class InputError(NoisegateError, ValueError):
-    """An argument, a setting or the data are not valid."""
+    """An argument, a setting or the data are not valid.
+
+    >>> import noisegate as ng
+    >>> ng.noise.Symmetric(1.4)
+    Traceback (most recent call last):
+    noisegate.errors.InputError: rate must lie in [0, 1], got 1.4
+    """
 
 
 class UnknownNameError(InputError):
@@ -33,25 +47,71 @@ class UnknownNameError(InputError):
 
 
 class MissingDataError(InputError, FileNotFoundError):
-    """A file or data set is missing."""
+    """A file or data set is missing.
+
+    >>> import noisegate as ng
+    >>> ng.data.load("no-such-file.csv", label="kind")
+    Traceback (most recent call last):
+    noisegate.errors.MissingDataError: there is no file or folder no-such-file.csv
+    """
 
     __str__ = Exception.__str__
 
 
 class DamagedFileError(InputError):
-    """A file exists but is not valid: truncated, wrong checksum, wrong format."""
+    """A file exists but is not valid: truncated, wrong checksum, wrong format.
+
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> import noisegate as ng
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = Path(folder, "labels.txt").write_text("")
+    ...     try:
+    ...         ng.noise.load_labels(Path(folder, "labels.txt"))
+    ...     except ng.errors.DamagedFileError as error:
+    ...         print(str(error).replace(folder, "FOLDER"))
+    FOLDER/labels.txt is empty; expected labels written by save_labels
+    """
 
 
 class OtherRunError(InputError):
-    """The folder holds checkpoints of a different run."""
+    """The folder holds checkpoints of a different run.
+
+    >>> import tempfile
+    >>> import noisegate as ng
+    >>> data = ng.data.load("moons", n=100)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     for method in ("ce", "gce"):
+    ...         try:
+    ...             _ = ng.train(data, method, recipe={"epochs": 1}, device="cpu", folder=folder, progress=False)
+    ...         except ng.errors.OtherRunError:
+    ...             print(f"{method}: the folder belongs to another run")
+    gce: the folder belongs to another run
+    """
 
 
 class BusyError(NoisegateError, RuntimeError):
-    """Another process is writing to the same folder."""
+    """Another process is writing to the same folder.
+
+    >>> import tempfile
+    >>> import noisegate as ng
+    >>> from noisegate._io.lock import locked
+    >>> fitted = ng.train(ng.data.load("moons", n=100), "ce", recipe={"epochs": 1}, progress=False)
+    >>> with tempfile.TemporaryDirectory() as folder, locked(folder, "saving a model"):
+    ...     try:
+    ...         fitted.save(folder)
+    ...     except ng.errors.BusyError:
+    ...         print("try again when the other process has finished")
+    try again when the other process has finished
+    """
 
 
 class ProcessDiedError(NoisegateError, RuntimeError):
-    """A process of a run on several devices was killed or ended before its work was done."""
+    """A process of a run on several devices was killed or ended before its work was done.
+
+    >>> issubclass(ProcessDiedError, RuntimeError)
+    True
+    """
 
 
 class DivergedError(NoisegateError, RuntimeError):
@@ -61,6 +121,17 @@ class DivergedError(NoisegateError, RuntimeError):
     ----------
     phase, epoch, step : int
         Where training diverged, counted from 0; `step` counts updates within the phase.
+
+    Examples
+    --------
+    >>> import noisegate as ng
+    >>> data = ng.data.load("moons", n=100)
+    >>> recipe = {"epochs": 3, "lr": 1e30, "optimizer": "sgd"}
+    >>> try:
+    ...     ng.train(data, "ce", recipe=recipe, device="cpu", progress=False)
+    ... except ng.errors.DivergedError as error:
+    ...     print(error.phase, error.epoch)
+    0 0
     """
 
     def __init__(self, phase: int, epoch: int, step: int) -> None:

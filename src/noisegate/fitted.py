@@ -68,6 +68,16 @@ class Fitted:
         How the classifier was trained: method, recipe, network, seed, versions.
     reader : Reader or None
         Converts tables or files to inputs as in training; it is saved with the model.
+
+    Examples
+    --------
+    >>> import noisegate as ng
+    >>> data = ng.data.load("moons", n=200)
+    >>> fitted = ng.train(data, "ce", recipe={"epochs": 5}, device="cpu", progress=False)
+    >>> fitted.predict_proba(data.test.x).shape, len(fitted.history[0])
+    ((1000, 2), 5)
+    >>> sorted(fitted.record)[:4]
+    ['hardware', 'identity', 'rows', 'versions']
     """
 
     def __init__(self, network: nn.Module, objective: Objective, **extras: Any) -> None:

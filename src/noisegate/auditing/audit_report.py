@@ -54,6 +54,16 @@ class AuditReport:
         The content of an audit folder.
     inputs : array (N, ...) or data frame, default=None
         The audited inputs, if they came from memory: the worst rows are saved with the report.
+
+    Examples
+    --------
+    >>> import noisegate as ng
+    >>> data = ng.data.load("moons", n=200).corrupt(ng.noise.Symmetric(0.3), seed=0)
+    >>> report = ng.audit(data, method="ce", recipe={"epochs": 10}, folds=2, device="cpu")
+    >>> report.issues.columns[:4].tolist(), report.quality.shape
+    (['row', 'id', 'given_label', 'suggested_label'], (200,))
+    >>> bool(0 < report.noise_rate < 0.5), report.transition.shape
+    (True, (2, 2))
     """
 
     def __init__(self, audit: StoredAudit, inputs: Any = None) -> None:

@@ -147,6 +147,12 @@ def from_arrays(
     classes : sequence of str, optional
         Names of all classes in order, if some have no example or the numbers should have names;
         `y` then holds 0..K-1, or these names.
+
+    Examples
+    --------
+    >>> data = from_arrays([[0.0], [1.0], [2.0]], ["no", "yes", "yes"])
+    >>> data.classes, data.train.y.tolist(), data.info["label_values"]
+    (('no', 'yes'), [0, 1, 1], ['no', 'yes'])
     """
     observed = label_array(y, "y")
     if classes is None:

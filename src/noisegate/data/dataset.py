@@ -30,6 +30,21 @@ class LazyInputs(Protocol):
     checkpoints is matched to its data by it. If `random` is true, a row may differ between two reads (random
     transforms): batches are then read one after the other, with the global random states of `random`, numpy
     and torch seeded for each batch, so that a run with the same seed gives the same result.
+
+    >>> class Squares:  # 0, 1, 4, ... as vectors of one element, computed on demand
+    ...     shape, dtype = (1,), np.dtype(np.float32)
+    ...     def __init__(self, rows):
+    ...         self.rows = np.asarray(rows)
+    ...     def __len__(self):
+    ...         return len(self.rows)
+    ...     def fetch(self, index):
+    ...         return (self.rows[index, None] ** 2).astype(self.dtype)
+    ...     def take(self, index):
+    ...         return Squares(self.rows[index])
+    >>> isinstance(Squares(range(5)), LazyInputs)
+    True
+    >>> Split(Squares(range(5)), [0, 0, 1, 1, 1]).take([1, 4]).x.fetch([1]).tolist()
+    [[16.0]]
     """
 
     @property
@@ -53,6 +68,13 @@ class Reader(Protocol):
 
     `read(path)` returns the inputs, `names(path)` the names of its rows (file names, or row numbers).
     `to_dict()` returns JSON-compatible data; `noisegate.data.reader_from_dict` is its inverse.
+
+    >>> import pandas as pd
+    >>> import noisegate as ng
+    >>> frame = pd.DataFrame({"size": [1.0, 2.0], "kind": ["a", "b"]})
+    >>> reader = ng.data.from_frame(frame, label="kind").reader
+    >>> reader.read(pd.DataFrame({"size": [3.0, 4.0]})).shape, reader.to_dict()["kind"]
+    ((2, 1), 'table')
     """
 
     def read(self, path: Any) -> Inputs: ...
@@ -74,6 +96,14 @@ class Split:
         Observed labels, the only ones that training and model selection use. -100 marks pixels without a label.
     clean : array like y, or None
         Clean labels, if they are known. They are used only to evaluate, never to train.
+
+    Examples
+    --------
+    >>> rows = Split(np.eye(3, dtype=np.float32), [0, 1, 1], clean=[0, 1, 0])
+    >>> len(rows), rows.input_shape, rows.wrong.tolist()
+    (3, (3,), [False, False, True])
+    >>> rows.take([2]).y.tolist()
+    [1]
     """
 
     x: Inputs
@@ -130,6 +160,16 @@ class Dataset:
         Converts new files to inputs of the same kind; only for data read from files.
     info : mapping
         Facts to store with results: the origin of the labels, the realised noise.
+
+    Examples
+    --------
+    >>> import noisegate as ng
+    >>> data = ng.data.load("digits").corrupt(ng.noise.Symmetric(0.4), seed=0)
+    >>> len(data.train), len(data.test), data.n_classes, data.input_shape
+    (1347, 450, 10, (64,))
+    >>> held = data.hold_out(0.1, seed=0)
+    >>> len(held.train), len(held.validation)
+    (1212, 135)
     """
 
     name: str
@@ -275,6 +315,9 @@ def as_inputs(x: npt.ArrayLike) -> npt.NDArray[Any]:
 
     uint8 stays uint8 and other numbers become float32, except that vectors of types wider than float32 (float64,
     int32, int64) become float64: columns far from zero would lose digits before they are standardised.
+
+    >>> as_inputs([[1, 2], [3, 4]]).dtype, as_inputs(np.zeros((5, 28, 28), np.uint8)).shape
+    (dtype('float64'), (5, 1, 28, 28))
     """
     array = np.asarray(x)
     if array.ndim == 3:

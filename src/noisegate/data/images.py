@@ -46,6 +46,16 @@ class ImageFiles:
         The files must lie in it; a link that leads outside is refused when it is read.
     follow_links : bool
         Allow links that lead out of `folder`.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from PIL import Image
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     Image.new("RGB", (40, 30), "red").save(f"{folder}/red.png")
+    ...     images = ImageFiles(["red.png"], size=16, folder=folder)
+    ...     images.shape, len(images), images.fetch([0])[0, :, 8, 8].tolist()
+    ((3, 16, 16), 1, [255, 0, 0])
     """
 
     def __init__(
@@ -232,6 +242,13 @@ class ImageReader:
     """Reads images without labels.
 
     A folder of them and its sub-folders, one file, or an array of pixels.
+
+    >>> import tempfile
+    >>> from PIL import Image
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     Image.new("RGB", (40, 30)).save(f"{folder}/black.png")
+    ...     ImageReader(size=16).names(folder), ImageReader(size=16).read(folder).shape
+    (['black.png'], (3, 16, 16))
     """
 
     size: int

@@ -40,6 +40,17 @@ def with_test_file(
         The data root, as in `load`.
     **options
         Options of the loader, as in `load`.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import noisegate as ng
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     for name, body in (("old", "1,a\\n2,b\\n3,b\\n"), ("new", "4,b\\n")):
+    ...         _ = Path(folder, f"{name}.csv").write_text("size,kind\\n" + body)
+    ...     data = ng.data.load(f"{folder}/old.csv", label="kind")
+    ...     len(with_test_file(data, f"{folder}/new.csv", label="kind").test)
+    1
     """
     if data.reader is None:
         raise InputError(f"test rows of a file are for data read from files; {data.name} was not")
@@ -83,6 +94,18 @@ def with_label_file(data: Dataset, path: str | os.PathLike[str]) -> Dataset:
     path : path
         A file written by `noisegate.noise.save_labels` or `noisegate data corrupt`. A file for other
         labels or classes raises InputError.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import noisegate as ng
+    >>> data = ng.data.load("moons", n=100)
+    >>> noisy = data.corrupt(ng.noise.Symmetric(0.3), seed=0)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = ng.noise.save_labels(f"{folder}/labels.txt", noisy.train.y, clean=data.train.y)
+    ...     again = with_label_file(data, f"{folder}/labels.txt")
+    >>> bool((again.train.y == noisy.train.y).all())
+    True
     """
     file = load_labels(Path(path), expect_length=len(data.train))
     if file.classes and file.classes != data.classes:

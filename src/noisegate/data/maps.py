@@ -129,6 +129,21 @@ class MapReader:
     ----------
     channels : {1, 3}
     coding : Coding
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> from PIL import Image
+    >>> import noisegate as ng
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     for part in ("images", "masks"):
+    ...         Path(folder, part).mkdir()
+    ...         for n in range(3):
+    ...             Image.new("L", (32, 24), n % 2).save(Path(folder, part, f"{n}.png"))
+    ...     data = ng.data.load(folder)
+    ...     isinstance(data.reader, MapReader), data.reader.read(f"{folder}/images").shape
+    (True, (3, 24, 32))
     """
 
     channels: int

@@ -34,6 +34,12 @@ class Remote:
         their MD5.
     optional : bool
         Fetched only on request.
+
+    Examples
+    --------
+    >>> letters = Remote("letters.gz", md5="d41d8cd98f00b204e9800998ecf8427e", urls=("https://example.org",))
+    >>> letters.name, letters.optional
+    ('letters.gz', False)
     """
 
     name: str
@@ -56,6 +62,12 @@ class Source:
     remotes : tuple of Remote
     advice : str
         How to get files that noisegate cannot download.
+
+    Examples
+    --------
+    >>> source = Source(places=("letters", "more/letters"), files=("letters.csv|letters.parquet",))
+    >>> source.places[0], source.remotes
+    ('letters', ())
     """
 
     places: tuple[str, ...]
@@ -131,7 +143,11 @@ def call_loader(loader: Loader, what: str, /, *args: Any, **options: Any) -> Dat
 
 
 def root_folder(root: str | os.PathLike[str] | None = None) -> Path:
-    """Return the data root: the argument, else $NOISEGATE_DATA, else noisegate's folder in the user's cache."""
+    """Return the data root: the argument, else $NOISEGATE_DATA, else noisegate's folder in the user's cache.
+
+    >>> str(root_folder("elsewhere"))
+    'elsewhere'
+    """
     if root is not None:
         return Path(root).expanduser()
     if os.environ.get("NOISEGATE_DATA"):

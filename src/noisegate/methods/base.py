@@ -71,6 +71,17 @@ class Method(ABC):
     one_network : bool
         Whether it trains only one network on one objective. Among runs that differ only in the method, the
         memory is measured on one for which this is false.
+
+    Examples
+    --------
+    >>> import noisegate as ng
+    >>> method = ng.methods.get("co-teaching", noise_rate=0.4)
+    >>> isinstance(method, ng.methods.Method), method.get_params()["noise_rate"]
+    (True, 0.4)
+    >>> data = ng.data.load("moons", n=100).corrupt(ng.noise.Symmetric(0.4), seed=0)
+    >>> fitted = ng.train(data, method, recipe={"epochs": 1}, device="cpu", progress=False)
+    >>> fitted.predict(data.test.x[:5]).shape
+    (5,)
     """
 
     needs_validation: ClassVar[bool] = False

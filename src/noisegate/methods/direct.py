@@ -20,6 +20,14 @@ class Direct(PhaseModule):
     """One network trained on one objective.
 
     The loss is the weighted mean of the costs of the given labels.
+
+    >>> import torch
+    >>> import noisegate as ng
+    >>> module = Direct(torch.nn.Linear(2, 3), ng.CrossEntropy(3))
+    >>> rows = torch.arange(4)
+    >>> batch = Batch(torch.zeros(4, 2), rows % 3, rows, torch.ones(4), torch.tensor(0))
+    >>> module(batch).shape, module.predictor()[1].n_classes
+    (torch.Size([]), 3)
     """
 
     def __init__(self, network: nn.Module, objective: Objective) -> None:

@@ -15,7 +15,13 @@ from noisegate.objectives import Objective, objective_parameters
 
 @dataclasses.dataclass(frozen=True)
 class MethodEntry:
-    """A named method: what `noisegate list methods` shows and `--method NAME` builds."""
+    """A named method: what `noisegate list methods` shows and `--method NAME` builds.
+
+    >>> METHODS["gce"].summary
+    'generalised cross-entropy: bounded, between cross-entropy and absolute error'
+    >>> METHODS["gce"].create({"q": 0.5})
+    Plain(GCE, q=0.5)
+    """
 
     name: str
     summary: str
@@ -44,6 +50,25 @@ def register(name: str, summary: str, paper: str) -> Callable[[type[Method]], ty
         The name for `ng.train(data, method=name)` and `noisegate fit --method name`.
     summary, paper : str
         One line each for `noisegate list methods`.
+
+    Examples
+    --------
+    >>> from dataclasses import dataclass
+    >>> import noisegate as ng
+    >>> from noisegate.methods import METHODS, Direct, register
+    >>> @register("twice", "cross-entropy, and then once more", "nobody's paper")
+    ... @dataclass
+    ... class Twice(ng.methods.Method):
+    ...     def phases(self, job):
+    ...         objective = ng.CrossEntropy(job.n_classes)
+    ...         network = job.network(objective)
+    ...         for _ in range(2):
+    ...             yield ng.Phase(Direct(network, objective), job.recipe)
+    ...         return ng.Fitted(network, objective)
+    >>> data = ng.data.load("moons", n=100)
+    >>> len(ng.train(data, "twice", recipe={"epochs": 1}, device="cpu", progress=False).history)
+    2
+    >>> _ = METHODS.pop("twice"), ng.methods.Method.classes.pop("Twice")
     """
 
     def add(kind: type[Method]) -> type[Method]:
@@ -61,6 +86,13 @@ def register_objective(
 
     `fixed` are parameters that differ from the objective's defaults. `summary` distinguishes several names of
     one objective; by default it is the objective's own.
+
+    >>> import noisegate as ng
+    >>> from noisegate.methods import METHODS, register_objective
+    >>> register_objective("gce-mild", ng.GCE, "Zhang and Sabuncu 2018", q=0.2)
+    >>> ng.methods.get("gce-mild")
+    Plain(GCE, q=0.2)
+    >>> _ = METHODS.pop("gce-mild")
     """
 
     def build(**params: Any) -> Method:

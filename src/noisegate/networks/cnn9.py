@@ -20,6 +20,12 @@ class CNN9(BodyAndHead):
     ----------
     Collier et al., Analysis of softmax approximation for deep classifiers under input-dependent
     label noise, 2020, table 7; after Han et al., Co-teaching, NeurIPS 2018.
+
+    Examples
+    --------
+    >>> import torch
+    >>> CNN9((3, 32, 32), n_outputs=10)(torch.zeros(1, 3, 32, 32)).shape
+    torch.Size([1, 10])
     """
 
     def __init__(self, input_shape: tuple[int, ...], n_outputs: int) -> None:

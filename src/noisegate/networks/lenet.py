@@ -16,6 +16,12 @@ class LeNet5(BodyAndHead):
     References
     ----------
     LeCun et al., Gradient-based learning applied to document recognition, 1998.
+
+    Examples
+    --------
+    >>> import torch
+    >>> LeNet5((1, 28, 28), n_outputs=10)(torch.zeros(1, 1, 28, 28)).shape
+    torch.Size([1, 10])
     """
 
     def __init__(self, input_shape: tuple[int, ...], n_outputs: int) -> None:

@@ -32,6 +32,12 @@ class ResNet(BodyAndHead):
     References
     ----------
     He et al., Deep residual learning for image recognition, CVPR 2016.
+
+    Examples
+    --------
+    >>> import torch
+    >>> ResNet((3, 32, 32), n_outputs=10, depth=18)(torch.zeros(1, 3, 32, 32)).shape
+    torch.Size([1, 10])
     """
 
     def __init__(
@@ -126,6 +132,12 @@ class CifarResNet(BodyAndHead):
     References
     ----------
     He et al., Deep residual learning for image recognition, CVPR 2016, section 4.2.
+
+    Examples
+    --------
+    >>> import torch
+    >>> CifarResNet((3, 32, 32), n_outputs=10, depth=8)(torch.zeros(1, 3, 32, 32)).shape
+    torch.Size([1, 10])
     """
 
     def __init__(self, input_shape: tuple[int, ...], n_outputs: int, depth: int = 32) -> None:
@@ -166,6 +178,12 @@ class ResNetV2(BodyAndHead):
     References
     ----------
     He et al., Identity mappings in deep residual networks, ECCV 2016.
+
+    Examples
+    --------
+    >>> import torch
+    >>> ResNetV2((3, 64, 64), n_outputs=10)(torch.zeros(1, 3, 64, 64)).shape
+    torch.Size([1, 10])
     """
 
     def __init__(self, input_shape: tuple[int, ...], n_outputs: int) -> None:

@@ -15,6 +15,12 @@ class WideResNet(BodyAndHead):
     References
     ----------
     Zagoruyko and Komodakis, Wide residual networks, BMVC 2016.
+
+    Examples
+    --------
+    >>> import torch
+    >>> WideResNet((3, 32, 32), n_outputs=10, depth=10, widen=1)(torch.zeros(1, 3, 32, 32)).shape
+    torch.Size([1, 10])
     """
 
     def __init__(self, input_shape: tuple[int, ...], n_outputs: int, depth: int = 28, widen: int = 2) -> None:

@@ -37,6 +37,17 @@ class Noise(ABC):
         Its name on the command line, in studies and in files.
     needs_x : bool
         Whether `corrupt` needs the inputs as well as the labels.
+
+    Examples
+    --------
+    >>> import noisegate as ng
+    >>> noise = ng.noise.Symmetric(0.4)
+    >>> noise.corrupt(np.zeros(8, int), n_classes=3, seed=0)
+    array([0, 1, 0, 0, 0, 0, 0, 0])
+    >>> noise.to_dict()
+    {'name': 'symmetric', 'rate': 0.4, 'include_self': True}
+    >>> ng.noise.Noise.from_dict(noise.to_dict()) == noise
+    True
     """
 
     kind: ClassVar[str]
@@ -123,7 +134,13 @@ class Noise(ABC):
 
 
 def stream(seed: int, *key: int) -> np.random.Generator:
-    """Make the random generator of `seed`; different keys give independent streams."""
+    """Make the random generator of `seed`; different keys give independent streams.
+
+    >>> bool(stream(0).random() == stream(0).random())
+    True
+    >>> bool(stream(0, 1).random() == stream(0, 2).random())
+    False
+    """
     return np.random.default_rng([_STREAM, seed, *key])
 
 

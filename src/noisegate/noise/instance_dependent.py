@@ -55,6 +55,14 @@ class InstanceDependent(Noise):
     References
     ----------
     Xia et al., Part-dependent label noise: towards instance-dependent label noise, NeurIPS 2020.
+
+    Examples
+    --------
+    >>> x = np.random.default_rng(0).normal(size=(1000, 5))
+    >>> y = np.arange(1000) % 4
+    >>> observed = InstanceDependent(0.3).corrupt(y, x, n_classes=4, seed=0)
+    >>> round(float((observed != y).mean()), 2)
+    0.3
     """
 
     kind: ClassVar[str] = "instance-dependent"

@@ -39,6 +39,12 @@ class NoiseReport:
         Examples of each clean class.
     empty : tuple of int
         Classes without examples.
+
+    Examples
+    --------
+    >>> report = describe([0, 0, 0, 1, 1], [0, 0, 1, 1, 1])
+    >>> report.rate, report.class_rates.round(2).tolist()
+    (0.2, [0.33, 0.0])
     """
 
     n: int
@@ -121,6 +127,16 @@ class LabelFile:
         Names of the classes; empty where they were not stored.
     sha256 : str
         `label_hash(observed)`.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = save_labels(Path(folder, "labels.txt"), [0, 2, 1], clean=[0, 1, 1], seed=0)
+    ...     file = load_labels(Path(folder, "labels.txt"))
+    >>> file.observed.tolist(), file.clean.tolist(), file.seed
+    ([0, 2, 1], [0, 1, 1], 0)
     """
 
     observed: Labels
@@ -153,6 +169,14 @@ def save_labels(
     str
         The SHA-256 of the observed labels: two people with the same one train on the same labels.
         It is that of the first column as text: ``tail -n +2 labels.txt | cut -f1 | sha256sum``.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     digest = save_labels(f"{folder}/labels.txt", [0, 2, 1], clean=[0, 1, 1])
+    >>> digest == label_hash([0, 2, 1])
+    True
     """
     n_classes = None if classes is None else len(classes)
     labels, _ = check_labels(observed, n_classes, "observed labels")
@@ -190,6 +214,14 @@ def load_labels(path: str | Path, *, expect_length: int | None = None) -> LabelF
         The file is empty, truncated, changed since it was written, or of another kind.
     InputError
         `path` is a folder, or the file does not have `expect_length` labels.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = save_labels(f"{folder}/labels.txt", [0, 2, 1])
+    ...     load_labels(f"{folder}/labels.txt", expect_length=3).observed
+    array([0, 2, 1])
     """
     first, _, body = _read(Path(path)).partition("\n")
     header = _read_header(path, first)

@@ -22,6 +22,16 @@ class MapNoise(Noise):
 
     A subclass defines `draw_map`. `describe` of labels and noise gives the realised rate, over
     pixels with a label.
+
+    >>> import noisegate as ng
+    >>> maps = np.zeros((2, 32, 32), int)
+    >>> maps[:, 8:24, 8:24] = 1
+    >>> noise = ng.noise.MapBoundaries(width=2.0)
+    >>> isinstance(noise, ng.noise.MapNoise)
+    True
+    >>> noisy = noise.corrupt(maps, n_classes=2, seed=0)
+    >>> noisy.shape, bool((noisy != maps).any())
+    ((2, 32, 32), True)
     """
 
     def corrupt(
@@ -132,6 +142,14 @@ class MapSegments(MapNoise):
         For "shift", in pixels.
     smallest : int, default=20
         Segments of fewer pixels stay right.
+
+    Examples
+    --------
+    >>> maps = np.zeros((1, 32, 32), int)
+    >>> maps[:, 4:20, 4:20] = 1
+    >>> noisy = MapSegments(rate=1.0, error="drop").corrupt(maps, n_classes=2, seed=0)
+    >>> int(maps.sum()), int(noisy.sum())
+    (256, 0)
     """
 
     rate: float = 0.1
@@ -190,6 +208,13 @@ class MapPatches(MapNoise):
         nothing.
     size : int, default=16
         Side of a patch in pixels.
+
+    Examples
+    --------
+    >>> maps = np.zeros((10, 64, 64), int)
+    >>> noisy = MapPatches(rate=0.2, size=8).corrupt(maps, n_classes=4, seed=0)
+    >>> round(float((noisy != maps).mean()), 2)
+    0.14
     """
 
     rate: float = 0.1

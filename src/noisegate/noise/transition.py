@@ -84,6 +84,13 @@ def confident_joint(probs: npt.ArrayLike, y: npt.ArrayLike) -> Matrix:
     float64 array (K, K)
         Q[i, j] = P(observed i, clean j), as in the paper and in cleanlab: observed comes first. Row
         i sums to the share of observed label i.
+
+    Examples
+    --------
+    >>> probs = [[0.9, 0.1], [0.9, 0.1], [0.1, 0.9], [0.1, 0.9]]
+    >>> confident_joint(probs, [0, 1, 1, 1])
+    array([[0.25, 0.  ],
+           [0.25, 0.5 ]])
     """
     p = check_probs(probs, values=False)
     labels = check_given(y, p)

@@ -37,7 +37,12 @@ def added_up(function: Callable[[Tensor], Tensor]) -> Iterator[None]:
 
 
 def total_weight(weights: Tensor) -> Tensor:
-    """The sum of the weights; in a run on several processes that of the whole batch."""
+    """The sum of the weights; in a run on several processes that of the whole batch.
+
+    >>> import torch
+    >>> total_weight(torch.tensor([1.0, 0.0, 0.5]))
+    tensor(1.5000)
+    """
     return weights.sum() if _add_up is None else _add_up(weights.sum())
 
 
@@ -78,6 +83,20 @@ class Objective(nn.Module, ABC):
     -----
     Outputs are `(B, n_outputs)` or dense maps `(B, n_outputs, ...)`; the class dimension is 1, as
     in torch. Half-precision outputs are computed in float32, also under autocast.
+
+    Examples
+    --------
+    >>> import torch
+    >>> import noisegate as ng
+    >>> objective = ng.GCE(n_classes=3, q=0.7)
+    >>> isinstance(objective, ng.objectives.Objective), objective.n_outputs
+    (True, 3)
+    >>> outputs = torch.tensor([[2.0, 0.0, 0.0], [0.0, 1.0, 0.0]])
+    >>> losses = objective(outputs, torch.tensor([0, 0]), reduction="none")
+    >>> [round(loss, 2) for loss in losses.tolist()]
+    [0.22, 0.95]
+    >>> objective.costs(outputs).shape, objective.probs(outputs).argmax(1).tolist()
+    (torch.Size([2, 3]), [0, 1])
     """
 
     slices: tuple[int, ...]
@@ -365,6 +384,10 @@ def objective_parameters(kind: type[Objective]) -> dict[str, Any]:
 
     A parameter without a default, e.g. a transition matrix, has the value
     `inspect.Parameter.empty`.
+
+    >>> import noisegate as ng
+    >>> objective_parameters(ng.GCE)
+    {'q': 0.7}
     """
     return {
         name: parameter.default

@@ -35,6 +35,14 @@ class Answers:
         Numbers of rows, annotators and classes.
     rows, annotators, classes : arrays
         What these numbers stand for. Rows without any answer count too.
+
+    Examples
+    --------
+    >>> answers = read_answers([["a", "b"], ["b", None]])
+    >>> answers.row.tolist(), answers.annotator.tolist(), answers.label.tolist()
+    ([0, 0, 1], [0, 1, 0], [0, 1, 1])
+    >>> answers.classes.tolist()
+    ['a', 'b']
     """
 
     row: Ints
@@ -67,6 +75,14 @@ class Consensus:
         How often each annotator is right, averaged over the classes as frequent as they are.
     confusion : float array (A, K, K)
         `confusion[a, i, j]` is the probability that annotator a says j where i is right.
+
+    Examples
+    --------
+    >>> found = consensus([["a", "a", "b"], ["b", "b", "b"], ["a", "a", "a"]])
+    >>> found.labels.tolist(), found.probs.shape, found.confusion.shape
+    (['a', 'b', 'a'], (3, 2), (3, 2, 2))
+    >>> int(found.accuracy.argmin())
+    2
     """
 
     labels: npt.NDArray[Any]
@@ -240,6 +256,12 @@ def read_answers(answers: Any, *, classes: Any = None, n_rows: int | None = None
     """Answers of an array (N, A) or of a table with one answer a line.
 
     With `n_rows` the rows are 0 to n_rows - 1, and a table must name them so.
+
+    >>> import pandas as pd
+    >>> table = pd.DataFrame({"row": [0, 0, 1], "annotator": ["ann", "bob", "ann"], "label": [1, 0, 1]})
+    >>> answers = read_answers(table)
+    >>> answers.annotators.tolist(), answers.annotator.tolist()
+    (['ann', 'bob'], [0, 1, 0])
     """
     names = _column_names(answers)
     if names is None:

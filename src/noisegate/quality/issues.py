@@ -48,6 +48,14 @@ class Judgement:
     f1 : float
         Expected F1 of "look".
     model : NoiseModel
+
+    Examples
+    --------
+    >>> import noisegate as ng
+    >>> probs = [[0.95, 0.05]] * 8 + [[0.05, 0.95]] * 8
+    >>> judged = ng.quality.judge(probs, [1] + [0] * 7 + [1] * 8)
+    >>> judged.wrong.argmax().item(), judged.suggested[0].item(), judged.is_label_issue[:3].tolist()
+    (0, 0, [True, False, False])
     """
 
     wrong: Floats

@@ -33,6 +33,15 @@ class Region:
         Rows and columns, the last ones exclusive.
     mask : bool array (bottom - top, right - left)
         Which pixels of the box.
+
+    Examples
+    --------
+    >>> probs = np.full((2, 8, 8), 0.1)
+    >>> probs[1, :, 4:] = 0.9
+    >>> probs[0] = 1 - probs[1]
+    >>> (region,) = map_regions(probs, np.zeros((8, 8), int), margin=0)
+    >>> region.given, region.suggested, region.pixels, region.box
+    (0, 1, 32, (0, 4, 8, 8))
     """
 
     given: int
@@ -108,6 +117,14 @@ def map_regions(
         Given segments are eroded by so many pixels first: at their boundaries networks and people always disagree.
     smallest : int, default=20
         Regions of fewer pixels are left out.
+
+    Examples
+    --------
+    >>> probs = np.zeros((2, 8, 8))
+    >>> probs[1, :, 5:] = 0.9
+    >>> probs[0] = 1 - probs[1]
+    >>> [(region.pixels, region.box) for region in map_regions(probs, np.zeros((8, 8), int))]
+    [(24, (0, 5, 8, 8))]
     """
     from scipy import ndimage
 
@@ -159,6 +176,15 @@ def overlay(image: Array, labels: Array, regions: list[Region], colours: Array) 
     Returns
     -------
     uint8 array (H, W, 3)
+
+    Examples
+    --------
+    >>> image, labels = np.zeros((3, 8, 8), np.uint8), np.zeros((8, 8), int)
+    >>> probs = np.stack([np.full((8, 8), 0.1), np.full((8, 8), 0.9)])
+    >>> regions = map_regions(probs, labels)
+    >>> picture = overlay(image, labels, regions, np.array([[0, 0, 0], [0, 255, 0]]))
+    >>> picture.shape, picture[0, 0].tolist(), picture[4, 4].tolist()
+    ((8, 8, 3), [255, 0, 0], [0, 178, 0])
     """
     picture = np.asarray(image)
     pixels = np.repeat(picture, 3, 0) if len(picture) == 1 else picture

@@ -77,6 +77,19 @@ def run(
     Results
         `values(cell, "test_accuracy")` by seed, `curve`, `arrays`;
         `noisegate.studies.report.write_report` makes tables and figures of it.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from noisegate import studies
+    >>> from noisegate.studies import Cell, RunSettings, Study
+    >>> settings = RunSettings(data={"name": "moons", "n": 100}, method="ce", network="mlp-8", recipe={"epochs": 1})
+    >>> cells = (Cell(row="CE", column="moons", settings=settings),)
+    >>> mine = Study(name="mine", title="One cell", reference="nobody", cells=cells, seeds=2)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     results = studies.run(mine, folder, workers=1, device="cpu")
+    ...     sorted(results.values(mine.cells[0], "test_accuracy"))
+    [0, 1]
     """
     from pathlib import Path
 
@@ -124,6 +137,17 @@ def write_reports(
     -------
     list of Report
         The written reports; `missing` lists what is not available yet.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from noisegate import studies
+    >>> choice = studies.Choice(scale="smoke", rows=("ce",), columns=("symmetric-40",), seeds=1)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = studies.run("demo", folder, choice=choice, workers=1, device="cpu")
+    ...     reports = studies.write_reports(folder, "demo", scale="smoke")
+    ...     [report.missing for report in reports]
+    [()]
     """
     from pathlib import Path
 

@@ -30,6 +30,9 @@ class Number:
     """A number of a paper: the mean, and the standard deviation if the paper gives one.
 
     `mark` is how the paper marks it: "bold", or the stars of its test.
+
+    >>> Number(93.4, 0.2, mark="bold")
+    Number(mean=93.4, std=0.2, mark='bold')
     """
 
     mean: float
@@ -52,6 +55,17 @@ class Cell:
     paper : mapping of value name to Number
     search : mapping of parameter to candidates
         The paper's hyper-parameter grid.
+
+    Examples
+    --------
+    >>> from noisegate.studies import Cell, Number, RunSettings
+    >>> settings = RunSettings(data={"name": "digits"}, method="gce", network="mlp-64", recipe={"epochs": 3})
+    >>> cell = Cell(
+    ...     row="GCE", column="no noise", settings=settings,
+    ...     paper={"test_accuracy": Number(93.4, 0.2)}, search={"q": (0.3, 0.7)},
+    ... )
+    >>> [tried.params for tried in cell.candidates()]
+    [{'q': 0.3}, {'q': 0.7}]
     """
 
     row: str
@@ -76,6 +90,9 @@ class Value:
     `test_accuracy_best_validation` (at the epoch best by noisy validation accuracy),
     `test_accuracy_last10` (mean over the last ten epochs) and `test_accuracy_oracle` (the best
     epoch by the clean test labels, which nobody has in practice).
+
+    >>> Value(name="test_nll", title="NLL", percent=False, higher_is_better=False).digits
+    2
     """
 
     name: str = "test_accuracy"
@@ -87,7 +104,11 @@ class Value:
 
 @dataclass(frozen=True, kw_only=True)
 class Selection:
-    """How a search selects: the metric on noisy validation labels, and the seeds to average over."""
+    """How a search selects: the metric on noisy validation labels, and the seeds to average over.
+
+    >>> Selection(metric="validation_log_likelihood", seeds="all").metric
+    'validation_log_likelihood'
+    """
 
     metric: str = "validation_accuracy"
     seeds: str = "first"
@@ -108,6 +129,21 @@ class Figure:
         What the paper's figure shows, in our words, to compare with.
     column : str, default=""
         The column that the figure belongs to; the figure is left out if the column is not chosen.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from matplotlib.figure import Figure as Picture
+    >>> from noisegate import studies
+    >>> def draw(results):
+    ...     picture, cell = Picture(), results.study.cells[0]
+    ...     _ = picture.subplots().plot(results.curve(cell, "test_accuracy"))
+    ...     return picture
+    >>> figure = studies.Figure(name="accuracy", draw=draw, caption="Accuracy by epoch.")
+    >>> one = studies.get("demo").at_scale("smoke").only(rows=["ce"], columns=["symmetric-40"]).with_seeds(1)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     len(figure.draw(studies.run(one, folder, workers=1, device="cpu")).axes)
+    1
     """
 
     name: str
@@ -124,6 +160,11 @@ class Smoke:
     `data=None` keeps the study's own data, network and recipe except the epochs (toy problems). `noise`
     replaces the noise of data sets with wrong labels of their own, since digits have none. `change` is
     applied last.
+
+    >>> from noisegate import studies
+    >>> small = Smoke(rows=100, epochs=1).apply(studies.get("demo").cells[0].settings)
+    >>> small.rows, small.recipe["epochs"]
+    (100, 1)
     """
 
     data: Settings | None = field(default_factory=lambda: {"name": "digits"})
@@ -189,6 +230,15 @@ class Study:
         Sentences computed from the stored results, for the report and the terminal.
     smoke : Smoke
     laptop : Laptop
+
+    Examples
+    --------
+    >>> from noisegate.studies import Cell, RunSettings, Study
+    >>> base = RunSettings(data={"name": "digits"}, method="ce", network="mlp-64", recipe={"epochs": 3})
+    >>> cells = [Cell(row=name, column="digits", settings=base.replace(method=name)) for name in ("ce", "gce")]
+    >>> study = Study(name="mine", title="Two losses", reference="nobody 2026", cells=tuple(cells), seeds=2)
+    >>> study.rows, [run.seed for run in study.runs(study.cells[0])]
+    (['ce', 'gce'], [0, 1])
     """
 
     name: str

@@ -31,6 +31,17 @@ class Batch:
         ones, because shapes must not change.
     epoch : int64 tensor ()
         Number of the epoch within the phase, from 0.
+
+    Examples
+    --------
+    >>> import torch
+    >>> batch = Batch(
+    ...     x=torch.zeros(4, 2), y=torch.tensor([0, 1, 1, 0]), index=torch.arange(4),
+    ...     weight=torch.ones(4), epoch=torch.tensor(0),
+    ... )
+    >>> chosen = (batch.y == 1).float() * batch.weight  # a method selects rows by a mask
+    >>> chosen.tolist()
+    [0.0, 1.0, 1.0, 0.0]
     """
 
     x: Tensor
@@ -51,6 +62,14 @@ class Update:
     loss : function (Batch) -> Tensor or (Tensor, Tensor)
         Returns what `PhaseModule.forward` returns. It is called after the earlier updates of the
         step have been made.
+
+    Examples
+    --------
+    >>> import torch
+    >>> classifier, decoder = torch.nn.Linear(2, 3), torch.nn.Linear(3, 2)
+    >>> update = Update(decoder, lambda batch: (decoder(classifier(batch.x)) - batch.x).square().mean())
+    >>> update.trained is decoder
+    True
     """
 
     trained: nn.Module
@@ -62,6 +81,24 @@ class PhaseModule(nn.Module, ABC):
 
     Everything that changes during a phase must be a parameter or a buffer of fixed shape, so that
     checkpoints contain it.
+
+    >>> import torch
+    >>> import noisegate as ng
+    >>> from noisegate.methods import Batch, PhaseModule
+    >>> class Confident(PhaseModule):  # leaves out labels whose probability is below 0.1
+    ...     def __init__(self, network, objective):
+    ...         super().__init__()
+    ...         self.network, self.objective = network, objective
+    ...     def forward(self, batch):
+    ...         losses = self.objective(self.network(batch.x), batch.y, reduction="none")
+    ...         kept = batch.weight * (losses.detach() < 2.3)
+    ...         return ng.objectives.weighted_mean(losses, kept)
+    ...     def predictor(self):
+    ...         return self.network, self.objective
+    >>> module = Confident(torch.nn.Linear(2, 3), ng.CrossEntropy(3))
+    >>> rows = torch.arange(6)
+    >>> module(Batch(torch.zeros(6, 2), rows % 3, rows, torch.ones(6), torch.tensor(0))).shape
+    torch.Size([])
     """
 
     def updates(self) -> Sequence[Update]:
@@ -126,6 +163,16 @@ class Phase:
         Which weights the phase ends with. None: the recipe's `keep`.
     name : str, default="training"
         Name of the phase in the progress bar.
+
+    Examples
+    --------
+    >>> import torch
+    >>> import noisegate as ng
+    >>> from noisegate.methods import Direct
+    >>> objective = ng.CrossEntropy(3)
+    >>> phase = ng.Phase(Direct(torch.nn.Linear(2, 3), objective), ng.Recipe(epochs=5), keep="best")
+    >>> phase.recipe.epochs, phase.keep
+    (5, 'best')
     """
 
     module: PhaseModule

@@ -272,6 +272,12 @@ def auto_recipe(n_rows: int, input_shape: tuple[int, ...], maps: bool = False) -
         (d,) or (C, H, W).
     maps : bool, default=False
         Whether there is a label for every pixel.
+
+    Examples
+    --------
+    >>> recipe = auto_recipe(5_000, (192,))
+    >>> recipe.epochs, recipe.batch_size, recipe.optimizer
+    (26, 128, 'adam')
     """
     if maps:
         epochs = min(100, max(10, math.ceil(1500 / max(1, n_rows // 8))))

@@ -36,7 +36,14 @@ def from_frame(
     decimal: str | None = None,
     name: str = "table",
 ) -> Dataset:
-    """A dataset of a pandas, Polars or Arrow table; the options are those of `load_table`."""
+    """A dataset of a pandas, Polars or Arrow table; the options are those of `load_table`.
+
+    >>> import pandas as pd
+    >>> frame = pd.DataFrame({"size": [1.0, None, 3.0], "colour": ["red", "blue", "red"], "kind": ["a", "b", "a"]})
+    >>> data = from_frame(frame, label="kind")
+    >>> data.classes, data.input_shape
+    (('a', 'b'), (4,))
+    """
     frame = as_frame(frame, name)
     left, kept = names_of(ignore, frame), names_of(use, frame)
     values, codes = label_codes(frame, label)

@@ -94,7 +94,16 @@ def _reading(path: Path) -> Iterator[None]:
 
 
 def read_table(path: str | os.PathLike[str], *, texts: Collection[str] = ()) -> pd.DataFrame:
-    """A CSV, TSV or Parquet file as a pandas DataFrame; columns in `texts` stay text as it stands."""
+    """A CSV, TSV or Parquet file as a pandas DataFrame; columns in `texts` stay text as it stands.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = Path(folder, "shop.csv").write_text("sku,price\\n007,1.5\\n008,\\n")
+    ...     read_table(f"{folder}/shop.csv", texts=["sku"])
+       sku  price
+    0  007    1.5
+    1  008    NaN
+    """
     return read_frame(path, texts=texts).table.to_pandas()
 
 
