@@ -114,7 +114,7 @@ def _write_facts(folder: Path) -> None:
         if name in on_mnist:
             parts.append(
                 "On MNIST, with mistakes at random and to similar classes: [which method for which noise]"
-                "(../which-method.md#mistakes-at-random-and-mistakes-to-the-next-class)."
+                "(../../which-method.md#mistakes-at-random-and-mistakes-to-the-next-class)."
             )
         _put(folder / f"{name}-measured.md", "\n\n".join(part for part in parts if part) + "\n")
 
@@ -230,7 +230,7 @@ def _by_noise(name: str, scores: dict[str, dict[str, str]]) -> str:
     lines += [
         "",
         "`python benchmarks/methods_by_noise.py`; [all methods, hardware and versions]"
-        "(../which-method.md#the-numbers).",
+        "(../../which-method.md#the-numbers).",
     ]
     return "\n".join(lines)
 
@@ -278,16 +278,17 @@ def include_read(app: Any, relative: Path, parent: str, content: list[str]) -> N
     folder = (Path(__file__).parents[1] / relative).resolve().parent if not relative.is_absolute() else None
 
     def replace(match: re.Match[str]) -> str:
-        text, target = match[1], match[2].partition("#")[0]
+        text = match[1]
+        target, mark, anchor = match[2].partition("#")
         base = folder or relative.parent
         try:
             name = str((base / target).resolve().relative_to(ROOT))
         except ValueError:
             return text
         if name in PAGES:
-            return f"[{text}]({PAGES[name]})"
+            return f"[{text}]({PAGES[name]}{mark}{anchor})"
         if name.startswith("docs/"):
-            return f"[{text}](/{name.removeprefix('docs/')})"
+            return f"[{text}](/{name.removeprefix('docs/')}{mark}{anchor})"
         return f"{text} (`{name}`)" if text.strip("`") != name else f"`{name}`"
 
     content[0] = _LINK.sub(replace, content[0])
