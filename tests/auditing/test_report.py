@@ -200,7 +200,7 @@ def test_charts_stay_in_their_frame():
 def test_sentences_keep_their_numbers(table_audit):
     folder, _ = table_audit(500)
     audit = stored.read(folder)
-    text = " ".join(words.summary(audit, "data.csv"))
+    text = " ".join(words.summary(audit))
     assert "500 rows in 3 classes" in text
     assert f"{int(audit.rows['is_label_issue'].sum()):,} rows are flagged" in text
     first = np.cumsum(audit.rows["p_wrong"].to_numpy(float))[199]

@@ -28,7 +28,7 @@ def test_a_table_is_audited_into_a_folder_that_review_reads(call, table, tmp_pat
     out = tmp_path / "audit"
     code, text, err = call("audit", path, "--label", "kind", "--out", out, "--detector", "neighbours")
     assert code == 0, err
-    assert "labels are worth a look" in text
+    assert "rows are flagged for a look" in text
     assert f"noisegate review {out}" in text
     report = ng.AuditReport.load(out)
     flagged = report.issues[report.issues.is_label_issue]

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from noisegate._io.files import atomic
-from noisegate.auditing import stored
+from noisegate.auditing import stored, words
 from noisegate.auditing.stored import StoredAudit
 from noisegate.errors import InputError
 
@@ -209,30 +209,8 @@ class AuditReport:
     # -- in words, files ---------------------------------------------------------------------------
 
     def summary(self) -> str:
-        """The main findings in a few plain sentences."""
-        n, look, sure = len(self.audit), self.precision["look"], self.precision["sure"]
-        rate, errors = self.noise_rate, self.errors
-        counts = {name: int(self.audit.rows[c].sum()) for name, c in _FLAGS.items()}
-        lines = [
-            f"About {errors:,.0f} of {n:,} labels are wrong ({rate:.1%}; 95 % interval {rate.low:.1%} to "
-            f"{rate.high:.1%}).",
-            f"{_labels(counts['look'])} worth a look; about {look:.0%} should turn out wrong."
-            if counts["look"]
-            else "No label is worth a look.",
-        ]
-        if counts["sure"]:
-            lines.append(f"{_labels(counts['sure'])} almost surely wrong ({sure:.0%} expected).")
-        pairs = self.confused.head(3)
-        if len(pairs):
-            some = ", ".join(
-                f"{p.true} labelled {p.given} ({p.count:.0f})" for p in pairs.itertuples(index=False)
-            )
-            lines.append(f"Most frequent: {some}.")
-        if self.instance_dependence:
-            lines.append(
-                f"{self.instance_dependence['conclusion']} (p = {self.instance_dependence['p_value']:.2g})"
-            )
-        return "\n".join([*lines, *(self.info.get("notes") or [])])
+        """The findings in a few plain sentences, the most important first: those of the HTML report."""
+        return "\n".join([*words.summary(self.audit), *(self.info.get("notes") or [])])
 
     def __repr__(self) -> str:
         return f"<AuditReport of {len(self.audit):,} rows: noise rate {self.noise_rate!r}>"
@@ -267,13 +245,6 @@ class AuditReport:
             written = write_report(self.save(Path(scratch) / "audit"))
             shutil.copyfile(written, path)
         return path
-
-
-_FLAGS = {"look": "is_label_issue", "sure": "is_sure"}
-
-
-def _labels(count: int) -> str:
-    return "1 label is" if count == 1 else f"{count:,} labels are"
 
 
 def _estimate(entry: Mapping[str, Any] | None) -> Estimate:

@@ -149,8 +149,6 @@ def notes(data: Dataset, fit: CrossFit, found: Judgement) -> list[str]:
         said.append(
             f"{len(rare)} classes have fewer than five rows ({some}): their labels cannot be judged well."
         )
-    if not found.is_label_issue.any():
-        said.append("No label is likely enough to be wrong to be worth a look.")
     return said
 
 

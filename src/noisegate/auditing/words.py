@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from noisegate.auditing.stored import StoredAudit
+from noisegate.auditing.stored import StoredAudit, called
 
 #: Bidirectional classes of characters that do not affect the text around them: letters from left to right,
 #: digits, marks, spaces.
@@ -60,8 +60,14 @@ def isolated(name: str) -> str:
     return f"\u2068{name}\u2069" if turns else name
 
 
-def summary(audit: StoredAudit, name: str) -> list[str]:
+def data_name(audit: StoredAudit) -> str:
+    """What the audited data are called: the last part of their path."""
+    return str(audit.source.get("path") or "data from memory").rstrip("/").rsplit("/", 1)[-1]
+
+
+def summary(audit: StoredAudit) -> list[str]:
     """The findings of the audit, the most important first."""
+    name = data_name(audit)
     first = (_images,) if audit.info.get("images") else (_size, _flags)
     parts = (*first, _curve, _confused, _dependence, _duplicates, _cleaning, _truth)
     return [sentence for part in parts for sentence in part(audit, name) if sentence]
@@ -70,6 +76,13 @@ def summary(audit: StoredAudit, name: str) -> list[str]:
 def unit(audit: StoredAudit) -> str:
     """What the rows of an audit are: rows of the data, or regions of masks."""
     return str(audit.info.get("unit", "rows"))
+
+
+def row_word(audit: StoredAudit) -> str:
+    """The word before the name of one row: Row 17, File cat/5.png, Region street.png 3."""
+    if unit(audit) == "regions":
+        return "Region"
+    return "File" if called(audit.source) == "file" else "Row"
 
 
 def _images(audit: StoredAudit, name: str) -> list[str]:
@@ -101,7 +114,8 @@ def repeated(agreement: float, majority: float) -> str:
 
 def _size(audit: StoredAudit, name: str) -> list[str]:
     info, n = audit.info, len(audit)
-    first = f"{isolated(name)} holds {n:,} rows in {len(audit.classes):,} classes."
+    subject = isolated(name) if audit.source.get("path") else "The data set"
+    first = f"{subject} holds {n:,} rows in {len(audit.classes):,} classes."
     errors, rate = info.get("errors"), info.get("noise_rate")
     if not errors:
         return [first]
@@ -112,11 +126,13 @@ def _size(audit: StoredAudit, name: str) -> list[str]:
 def _flags(audit: StoredAudit, name: str) -> list[str]:
     look, sure = (int(audit.rows[flag].sum()) for flag in ("is_label_issue", "is_sure"))
     expected = audit.info.get("precision") or {}
-    text = f"{look:,} rows are flagged for a look"
+    if not look:
+        return ["No row is flagged for a look."]
+    text = f"{look:,} {'row is' if look == 1 else 'rows are'} flagged for a look"
     if expected.get("look"):
         entry = expected["look"]
         text += f"; about {share(entry['value'])} of them can be expected to be wrong{_between(entry, share)}"
-    text += f". {sure:,} of these are surely wrong"
+    text += f". {sure:,} of these {'is' if sure == 1 else 'are'} surely wrong"
     if expected.get("sure") and sure:
         text += f", with an expected precision of {share(expected['sure']['value'])}"
     return [text + "."]
