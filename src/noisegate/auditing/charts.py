@@ -14,7 +14,7 @@ MOST_CLASSES = 24
 #: Up to so many classes numbers stand in the cells.
 NUMBERED = 12
 _CELL, _WIDTH, _HEIGHT = 44, 640, 260
-_LEFT, _RIGHT, _TOP, _BOTTOM = 74, 30, 12, 52
+_LEFT, _RIGHT, _TOP, _BOTTOM = 74, 30, 26, 52
 #: Characters of a class's name beside the matrix, and the room of one.
 NAME_CHARACTERS = 17
 _CHARACTER = 7.2
@@ -126,10 +126,22 @@ def histogram(counts: Sequence[tuple[float, float, int, int]]) -> dict[str, Any]
                 "others": {"y": axes.y(both), "height": round(axes.y(part) - axes.y(both), 1)},
             }
         )
-    marks = [value for value in (1, 10, 100, 1000, 10_000, 100_000, 1_000_000) if math.sqrt(value) <= top]
     frame = axes.frame([0, 0.2, 0.4, 0.6, 0.8, 1.0], [])
-    frame["up"] = [{"at": axes.y(math.sqrt(value)), "text": f"{value:,}"} for value in marks[-3:]]
+    frame["up"] = [{"at": axes.y(math.sqrt(value)), "text": f"{value:,}"} for value in _marks(top**2)]
     return frame | {"bars": bars}
+
+
+def _marks(most: float) -> list[int]:
+    """Counts for an axis of square roots: each at most a third of the one above.
+
+    >>> _marks(806), _marks(1)
+    ([20, 100, 500], [1])
+    """
+    found: list[int] = []
+    for value in (factor * 10**power for power in range(6, -1, -1) for factor in (5, 2, 1)):
+        if value <= most and (not found or value <= found[-1] / 3) and len(found) < 3:
+            found.append(value)
+    return found[::-1]
 
 
 def curve(data: Mapping[str, Any]) -> dict[str, Any]:

@@ -46,7 +46,7 @@ def document(audit: StoredAudit, *, root: Path | None = None, worst: int = WORST
     if worst < 1:
         raise InputError(f"the report shows at least one row, got worst={worst}")
     info, source = audit.info, audit.source
-    name = str(source.get("path") or "the data").rstrip("/").rsplit("/", 1)[-1]
+    name = words.data_name(audit)
     shown = _Rows(audit, Cached(open_content(audit, root)))
     return {
         "title": f"Audit of {name}",
@@ -57,7 +57,8 @@ def document(audit: StoredAudit, *, root: Path | None = None, worst: int = WORST
         "source": {"name": name, "kind": source["kind"], "label": source.get("label"), "rows": len(audit)},
         "classes": audit.classes if len(audit.classes) <= 1000 else audit.classes[:1000],
         "unit": words.unit(audit),
-        "summary": words.summary(audit, name),
+        "row_word": words.row_word(audit),
+        "summary": words.summary(audit),
         "notes": list(info.get("notes") or []),
         "noise_rate": info.get("noise_rate"),
         "errors": info.get("errors"),

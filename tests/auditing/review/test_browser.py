@@ -76,11 +76,11 @@ def visit(browser):
 
 
 def row(page):
-    return page.get_by_role("heading", level=2, name=re.compile("^(Row |That was|No row)"))
+    return page.get_by_role("heading", level=2, name=re.compile("^(Row |File |That was|No row)"))
 
 
 def name_of(page):
-    return row(page).inner_text().removeprefix("Row ")
+    return row(page).inner_text().removeprefix("Row ").removeprefix("File ")
 
 
 def shown(page):

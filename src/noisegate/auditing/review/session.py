@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from noisegate.auditing import words
 from noisegate.auditing.content import Cached, open_content
 from noisegate.auditing.learning import Learnt, learn_from
 from noisegate.auditing.records import CODES, Choice, Decided, Outcome
@@ -68,7 +69,8 @@ class Review:
         audit, flags = self.audit, self.selector.flags
         return {
             "audit_id": audit.audit_id,
-            "title": str(audit.source.get("path") or "data from memory").rstrip("/").rsplit("/", 1)[-1],
+            "title": words.data_name(audit),
+            "row_word": words.row_word(audit),
             "classes": audit.classes,
             "keys": class_keys(audit.classes),
             "rows": len(audit),

@@ -18,7 +18,8 @@
     let count = 0;
     for (const item of items) { item.hidden = !wanted(item); count += !item.hidden; }
     list.append(...items);
-    $("shown").textContent = count === items.length ? `${count} rows` : `${count} of ${items.length} rows`;
+    const { unit } = $("shown").dataset;
+    $("shown").textContent = count === items.length ? `${count} ${unit}` : `${count} of ${items.length} ${unit}`;
   }
 
   function remember(theme) {

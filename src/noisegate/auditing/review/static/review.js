@@ -338,7 +338,7 @@ function pictures(row, view, size, alt) {
 
 function viewOf(row) {
   const { view } = row;
-  const shown = pictures(row.row, view, 900, `Row ${row.id}`).map((image, i) =>
+  const shown = pictures(row.row, view, 900, `${S.audit.row_word} ${row.id}`).map((image, i) =>
     el("figure", {}, image, view.layers[i] ? el("figcaption", {}, view.layers[i]) : null));
   if (view.cells.length) {
     const lines = view.cells.map(([name, text]) => el("tr", {}, el("th", { scope: "row", dir: "auto" }, name),
@@ -351,7 +351,8 @@ function viewOf(row) {
 
 function brief(row, view, alt) {
   if (view.layers.length) return pictures(row, view, 200, alt).slice(0, 1);
-  return [el("div", { class: "brief", dir: "auto" }, view.problem || view.cells.map(([name, text]) => view.cells.length > 1 ? `${name}: ${text}` : text).join("\n").slice(0, 400))];
+  if (view.problem || view.cells.length < 2) return [el("div", { class: "brief", dir: "auto" }, view.problem || (view.cells[0]?.[1] ?? "").slice(0, 400))];
+  return [el("div", { class: "brief-cells" }, view.cells.slice(0, 6).map(([name, text]) => el("div", { dir: "auto" }, `${name}: ${text.slice(0, 100)}`)))];
 }
 
 function button(text, key, call, attributes = {}) {
@@ -377,11 +378,11 @@ function showSingle(quiet) {
         button(["Skipped"], "", () => setFilter({ ...FILTERS, state: "skipped" })), button(["All rows"], "", () => setFilter({ ...FILTERS, show: "all" })))));
   } else {
     const near = row.neighbours.map((other) => el("li", { class: other.given !== row.given ? "disagrees" : null },
-      ...brief(other.row, other.view, `Row ${other.id}`), el("div", {}, el("strong", {}, bdi(nameOf(other.given))),
+      ...brief(other.row, other.view, `${S.audit.row_word} ${other.id}`), el("div", {}, el("strong", {}, bdi(nameOf(other.given))),
         other.given !== row.given ? " disagrees" : " agrees"), el("div", { class: "soft" }, bdi(other.id), ` · ${other.similarity.toFixed(2)}`)));
     const place = S.first + S.cursor + 1;
     box.replaceChildren(
-      el("div", { class: "top" }, el("h2", { id: "row-title" }, el("span", { class: "soft" }, "Row "), bdi(row.id)),
+      el("div", { class: "top" }, el("h2", { id: "row-title" }, el("span", { class: "soft" }, `${S.audit.row_word} `), bdi(row.id)),
         el("span", { class: "soft" }, `${count(place)} of ${count(Math.max(S.total, place))} in this filter`)),
       el("div", { class: "content" }, viewOf(row)),
       el("section", { class: "decide", "aria-label": "Decision" },
@@ -393,7 +394,7 @@ function showSingle(quiet) {
           button(["Take suggestion: ", bdi(nameOf(row.suggested))], "Enter", () => decide("accept"), { class: "main-action" }),
           button(["Keep ", bdi(nameOf(row.given))], "Space", () => decide("keep")), button(["Skip"], "s", () => decide("skip")),
           button(["Previous"], "k", () => move(-1)), button(["Next"], "j", () => move(1))),
-        el("fieldset", {}, el("legend", {}, "Another class"), el("div", { class: "classes" }, classButtons(row), button(["Find a class"], "/", openFinder))),
+        el("fieldset", {}, el("legend", {}, row.top.length ? "Another class (its probability without regard to the given label)" : "Another class"), el("div", { class: "classes" }, classButtons(row), button(["Find a class"], "/", openFinder))),
         row.duplicates.length ? el("p", { class: "soft" }, "Near duplicate of ", row.duplicates.map((other) => el("span", {}, bdi(other.id), " labelled ", bdi(nameOf(other.given)), " "))) : null),
       near.length ? el("section", { class: "near", "aria-label": "Nearest rows" }, el("h3", {}, "Nearest rows: why it is flagged"), el("ul", { class: "near-list" }, near)) : "");
   }
@@ -404,7 +405,7 @@ function showSingle(quiet) {
 function showGrid() {
   const focused = document.activeElement?.closest("#cards") || document.activeElement === document.body;
   $("cards").replaceChildren(...S.rows.map((row, place) => {
-    const text = `Row ${row.id}, given ${nameOf(row.given)}, suggested ${nameOf(row.suggested)}`;
+    const text = `${S.audit.row_word} ${row.id}, given ${nameOf(row.given)}, suggested ${nameOf(row.suggested)}`;
     return el("li", { role: "option", id: `card-${row.row}`, tabindex: place === S.cursor ? "0" : "-1", "aria-label": `${text}, ${stateText(row).map((part) => part.textContent ?? part).join("")}`,
       "aria-selected": S.selected.has(row.row) ? "true" : "false", class: row.state.decision ? "done" : null,
       on: { click: (event) => clickCard(place, event) } },
