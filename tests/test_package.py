@@ -1,12 +1,13 @@
 """The package as a whole: quick to import, true about what it has."""
 
+import pickle
 import subprocess
 import sys
 
 import pytest
 
 import noisegate as ng
-from noisegate.errors import MissingDataError, UnknownNameError
+from noisegate.errors import DivergedError, MissingDataError, UnknownNameError
 
 
 def test_importing_does_not_import_anything_heavy():
@@ -39,6 +40,16 @@ def test_unknown_names_list_what_there_is():
         "unknown colour 'blu'; did you mean 'blue'? (there are: blue, red)"
     )
     assert str(UnknownNameError("colour", "xyz", ["red"])) == "unknown colour 'xyz' (there are: red)"
+
+
+@pytest.mark.parametrize(
+    "error",
+    [UnknownNameError("colour", "blu", {"red", "blue"}), DivergedError(1, 2, 3), MissingDataError("no file")],
+)
+def test_errors_of_other_processes_arrive(error):
+    """joblib, process pools and Ray pickle them."""
+    arrived = pickle.loads(pickle.dumps(error))
+    assert (type(arrived), str(arrived), arrived.args) == (type(error), str(error), error.args)
 
 
 def test_a_missing_file_is_also_pythons_own_error():

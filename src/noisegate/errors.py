@@ -6,6 +6,7 @@ import difflib
 import math
 import numbers
 from collections.abc import Iterable
+from typing import Any
 
 
 class NoisegateError(Exception):
@@ -40,10 +41,15 @@ class UnknownNameError(InputError):
 
     def __init__(self, kind: str, name: object, known: Iterable[str]) -> None:
         known = sorted(known)
+        self._given = kind, name, known
         near = difflib.get_close_matches(str(name), known, n=3, cutoff=0.5)
         hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
         choice = f"there are: {', '.join(known)}" if known else "there are none"
         super().__init__(f"unknown {kind} {name!r}{hint} ({choice})")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # An error of another process arrives pickled; by default it would be built from its message alone.
+        return type(self), self._given
 
 
 class MissingDataError(InputError, FileNotFoundError):
@@ -140,6 +146,9 @@ class DivergedError(NoisegateError, RuntimeError):
             f"training diverged: the loss or a weight is not finite at step {step} "
             f"(phase {phase}, epoch {epoch}); try a lower learning rate or clip_norm=1.0 in the recipe"
         )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.phase, self.epoch, self.step)
 
 
 def is_real(value: object) -> bool:

@@ -5,8 +5,9 @@ import pytest
 
 import noisegate as ng
 from noisegate.auditing import crossfit
-from noisegate.auditing.crossfit import Fitting, Fold, Labels, Where, cross_fit, deal
-from noisegate.errors import InputError, OtherRunError, UnknownNameError
+from noisegate.auditing.crossfit import Fitting, Fold, Labels, cross_fit, deal
+from noisegate.auditing.places import Where
+from noisegate.errors import InputError, OtherRunError
 
 QUICK = Fitting("ce", "mlp-8", {"epochs": 2, "batch_size": 32}, device="cpu")
 
@@ -87,12 +88,6 @@ def test_a_killed_cross_fit_goes_on_and_ends_the_same(blobs, tmp_path, monkeypat
         cross_fit(blobs, QUICK, 4, Where(tmp_path))
 
 
-@pytest.mark.slow
-def test_folds_in_processes_give_what_folds_here_give(blobs):
-    here = cross_fit(blobs, QUICK, 2, Where())
-    np.testing.assert_allclose(cross_fit(blobs, QUICK, 2, Where(workers=2)).probs, here.probs, atol=1e-6)
-
-
 def test_the_last_layers_input_is_found(blobs):
     fitted = ng.train(blobs, "ce", "mlp-8", {"epochs": 1}, device="cpu")
     features = crossfit.last_layer(fitted, blobs.train.x)
@@ -106,8 +101,3 @@ def test_the_last_layers_input_is_found(blobs):
 def test_impossible_folds(blobs, folds):
     with pytest.raises(InputError, match="folds must be"):
         cross_fit(blobs, QUICK, folds, Where())
-
-
-def test_unknown_engine(blobs):
-    with pytest.raises(UnknownNameError, match="did you mean 'ray'"):
-        cross_fit(blobs, QUICK, 2, Where(engine="rai"))

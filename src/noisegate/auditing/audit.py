@@ -15,8 +15,9 @@ from noisegate import data as datasets
 from noisegate.auditing import nearness, stored
 from noisegate.auditing.audit_report import AuditReport
 from noisegate.auditing.cleaning import Cleaning, clean_and_compare
-from noisegate.auditing.crossfit import CrossFit, Fitting, Where, cross_fit, last_layer
+from noisegate.auditing.crossfit import CrossFit, Fitting, cross_fit, last_layer
 from noisegate.auditing.findings import findings
+from noisegate.auditing.places import Where
 from noisegate.data.dataset import Dataset
 from noisegate.errors import InputError, UnknownNameError
 from noisegate.noise.confident import check_probs
@@ -86,7 +87,9 @@ def audit(
         Folder for finished folds and checkpoints: if the process is killed, the same call resumes.
     engine : {"local", "ray"}, default="local"
     workers : int, default=1
-        Number of folds to train at a time. With more than one, and with Ray, each fold has its own process.
+        Number of folds to train at a time, each in a process of its own; Ray trains as many as the cluster
+        holds. `auto` cross-fits within its one run; with several workers, and with Ray, each fold is such
+        a run, so the work is `folds` times as much.
     address : str, default=None
         Address of a Ray cluster.
     source : mapping, default=None

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from noisegate.auditing.crossfit import CrossFit, Fitting, Labels, Where, cross_fit
+from noisegate.auditing.crossfit import CrossFit, Fitting, Labels, cross_fit
+from noisegate.auditing.places import Where
 from noisegate.data.dataset import Dataset, Split
 from noisegate.errors import UnknownNameError
 from noisegate.quality import Judgement

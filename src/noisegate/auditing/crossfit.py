@@ -5,9 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Iterator, Mapping
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field, replace
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -16,17 +14,16 @@ import numpy.typing as npt
 
 from noisegate._io.files import atomic, read_json, write_json
 from noisegate._io.lock import locked
+from noisegate.auditing.places import Where
 from noisegate.data.arrays import read_npz
 from noisegate.data.dataset import Dataset, Inputs, Split
-from noisegate.errors import InputError, OtherRunError, UnknownNameError
+from noisegate.errors import InputError, OtherRunError
 from noisegate.fitted import Fitted
 from noisegate.runs.identity import hashed, input_hash
 from noisegate.training.recipe import Recipe
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
-
-ENGINES = ("local", "ray")
 
 
 @dataclass(frozen=True)
@@ -113,27 +110,6 @@ def last_layer(fitted: Fitted, x: Inputs) -> npt.NDArray[np.float32] | None:
     return np.concatenate(parts)
 
 
-@dataclass(frozen=True)
-class Where:
-    """Where folds are trained.
-
-    Attributes
-    ----------
-    folder : Path or None
-        For finished folds and checkpoints: if the process is killed, the same call resumes.
-    engine : {"local", "ray"}
-    workers : int
-        Number of folds at a time; 1 trains them in this process, one after the other.
-    address : str or None
-        Address of a Ray cluster.
-    """
-
-    folder: Path | None = None
-    engine: str = "local"
-    workers: int = 1
-    address: str | None = None
-
-
 @dataclass(frozen=True, eq=False)
 class Labels:
     """How the training rows of folds differ from the data: other labels, rows left out, weights."""
@@ -206,8 +182,6 @@ def cross_fit(
     n = len(data.train)
     if not isinstance(folds, int) or folds < 2:
         raise InputError(f"folds must be a whole number of at least 2, got {folds!r}")
-    if where.engine not in ENGINES:
-        raise UnknownNameError("engine", where.engine, ENGINES)
     folds = min(folds, n)
     fold = deal(data.train.y, folds, fitting.seed)
     used = labels or Labels(data.train.y)
@@ -221,7 +195,7 @@ def cross_fit(
                 found[number] = read_npz(stored)
             else:
                 tasks[number] = _fold(data, used, fold, number, fitting, folder, embed and number == 0)
-        for number, result in _done(tasks, where):
+        for number, result in where.train(tasks):
             found[number] = result
             if folder is not None:
                 with atomic(folder / f"fold-{number + 1}.npz") as file:
@@ -281,37 +255,3 @@ def _identified(
             )
         write_json(plan, identity)
         yield
-
-
-def _done(tasks: Mapping[int, Fold], where: Where) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield the folds' probabilities as they finish."""
-    if where.engine == "ray" and tasks:
-        yield from _by_ray(tasks, where)
-    elif where.workers > 1 and len(tasks) > 1:
-        with ProcessPoolExecutor(min(where.workers, len(tasks)), mp_context=get_context("spawn")) as pool:
-            waiting = {number: pool.submit(task.run) for number, task in tasks.items()}
-            for number, future in waiting.items():
-                yield number, future.result()
-    else:
-        for number, task in tasks.items():
-            yield number, task.run()
-
-
-def _by_ray(tasks: Mapping[int, Fold], where: Where) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Run each fold as a Ray task; a fold whose worker or node dies is run again."""
-    try:
-        import ray
-    except ImportError:
-        raise InputError('engine "ray" needs Ray: pip install "noisegate[ray]"') from None
-    mine = not ray.is_initialized()
-    if mine:
-        ray.init(address=where.address, log_to_driver=False, include_dashboard=False)
-    try:
-        remote = ray.remote(max_retries=3)(Fold.run)
-        waiting = {remote.remote(task): number for number, task in tasks.items()}
-        while waiting:
-            (ready,), _ = ray.wait(list(waiting), num_returns=1)
-            yield waiting.pop(ready), ray.get(ready)
-    finally:
-        if mine:
-            ray.shutdown()

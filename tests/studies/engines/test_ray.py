@@ -242,7 +242,7 @@ def test_width_is_what_the_machine_holds(monkeypatch, tmp_path):
     assert RayEngine(gpus=0.1).width(runs, gpu) == 8
     # More workers than GPUs: they share.
     assert RayEngine(workers=5).width(runs, gpu) == 5
-    assert RayEngine(workers=5)._share([{"CPU": 8, "GPU": 2}], "cuda").gpus == pytest.approx(0.3333)
+    assert RayEngine(workers=5).share([{"CPU": 8, "GPU": 2}], "cuda").gpus == pytest.approx(0.3333)
 
 
 def test_what_no_node_has_is_refused(monkeypatch, tmp_path):

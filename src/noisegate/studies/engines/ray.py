@@ -85,32 +85,32 @@ class RayEngine(Engine):
     def width(self, todo: Sequence[RunSettings], context: Context) -> int:
         if elsewhere(imported(self.address), self.address):
             with session(self.address) as ray:
-                nodes = _nodes(ray)
+                nodes = nodes_of(ray)
         else:
             nodes = [this_machine()]
-        fits = self._share(nodes, context.device).fits(nodes)
+        fits = self.share(nodes, context.device).fits(nodes)
         return max(1, min(fits, self.workers or fits, len(todo)))
 
     def run(self, todo: Sequence[RunSettings], context: Context) -> Generator[Event, None, None]:
         if not todo:
             return
         with session(self.address) as ray:
-            share = self._share(_nodes(ray), context.device)
+            share = self.share(nodes_of(ray), context.device)
             flight = _Flight(ray, self, share, context)
             try:
                 yield from flight.run(todo)
             finally:
                 flight.stop()
 
-    def _share(self, nodes: Sequence[Resources], device: str) -> _Share:
+    def share(self, nodes: Sequence[Resources], device: str) -> Share:
         """The resources of a run, by the requested device and what the nodes have."""
         if device not in ("auto", "cpu", "cuda"):
             raise InputError(f"with Ray the device is auto, cpu or cuda (Ray says which GPU), got {device!r}")
         there = sum(node.get("GPU", 0.0) for node in nodes)
-        share = _Share(_steps(self.cpus or 1.0))
+        share = Share(_steps(self.cpus or 1.0))
         if device == "cuda" or (device == "auto" and there):
             each = self.gpus or 1 / max(1, math.ceil((self.workers or 1) / max(there, 1)))
-            share = _Share(share.cpus, _steps(each))
+            share = Share(share.cpus, _steps(each))
         if not share.fits(nodes):
             most = max(nodes, key=lambda node: (node.get("GPU", 0), node.get("CPU", 0)), default={})
             raise InputError(
@@ -124,7 +124,7 @@ class RayEngine(Engine):
 
 
 @dataclass(frozen=True)
-class _Share:
+class Share:
     """The resources of one run."""
 
     cpus: float
@@ -137,6 +137,10 @@ class _Share:
     def _on(self, node: Resources) -> int:
         needs = {"CPU": self.cpus, "GPU": self.gpus}
         return min(int(node.get(name, 0.0) / need + _STEP) for name, need in needs.items() if need)
+
+    @property
+    def threads(self) -> int:
+        return max(1, int(self.cpus))
 
     def __str__(self) -> str:
         return _describe({"CPU": self.cpus, "GPU": self.gpus})
@@ -156,7 +160,7 @@ def _describe(node: Resources) -> str:
     return f"{node.get('CPU', 0):g} CPU{gpus}"
 
 
-def _nodes(ray: Any) -> list[Resources]:
+def nodes_of(ray: Any) -> list[Resources]:
     return [node["Resources"] for node in ray.nodes() if node["Alive"]]
 
 
@@ -175,7 +179,7 @@ class _Doing:
 class _Flight:
     """The runs of one call: submits them, receives events, stores results."""
 
-    def __init__(self, ray: Any, engine: RayEngine, share: _Share, context: Context) -> None:
+    def __init__(self, ray: Any, engine: RayEngine, share: Share, context: Context) -> None:
         self.ray, self.share, self.shared, self.workers = ray, share, engine.shared, engine.workers
         self.store = Store(context.out)
         self.order = Order(
@@ -183,7 +187,7 @@ class _Flight:
             root=None if context.root is None else str(root_folder(context.root).absolute()),
             default_root=str(root_folder().absolute()),
             device="cuda" if share.gpus else "cpu",
-            threads=max(1, int(share.cpus)),
+            threads=share.threads,
         )
         self.task = ray.remote(task)
         self.options = {"num_cpus": share.cpus, "num_gpus": share.gpus, "max_retries": RETRIES}
@@ -207,7 +211,7 @@ class _Flight:
             return self.workers
         if time.monotonic() - self._looked_at > LOOK:
             self._looked_at = time.monotonic()
-            self._room = self.share.fits(_nodes(self.ray)) + MARGIN
+            self._room = self.share.fits(nodes_of(self.ray)) + MARGIN
         return self._room
 
     def _submit(self, settings: RunSettings) -> Iterator[Event]:
