@@ -269,7 +269,8 @@ class NoisyLabelClassifier(ClassifierMixin, TakesFrames):
         check_is_fitted(self)
         if "quality" not in self.fitted_.extras:
             raise AttributeError(
-                f"method {self.method!r} does not judge labels; method='auto' does, and so does ng.audit"
+                f"method {self.method!r} does not judge labels; method='auto' does, and so does ng.audit. "
+                "fitted_.extras['contradicted'], where it is there, ranks them: the largest are worst"
             )
         return self.fitted_.label_issues()
 

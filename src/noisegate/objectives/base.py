@@ -103,6 +103,8 @@ class Objective(nn.Module, ABC):
     summary: ClassVar[str] = ""
     #: Every objective class by name, including a user's own; stored models refer to these names.
     classes: ClassVar[Registry[type[Objective]]] = Registry("objective")
+    #: Whether the first K outputs rank the classes as their probabilities do.
+    ranks_by_outputs: ClassVar[bool] = False
     weight: Tensor | None
 
     def __init_subclass__(cls, **options: Any) -> None:
@@ -167,6 +169,15 @@ class Objective(nn.Module, ABC):
         With `size=(H, W)` maps are resized to that size first: see `resized`. Default: no resizing.
         """
         return self.log_probs(self.at_size(outputs, size)).exp()
+
+    def most_probable(self, outputs: Tensor) -> Tensor:
+        """The most probable clean class of each row, `(B, ...)`; cheap enough for every training step.
+
+        An objective that samples overrides this, so that nothing is drawn.
+        """
+        if not self.ranks_by_outputs:
+            return self.log_probs(outputs).argmax(1)
+        return (outputs if outputs.shape[1] == self.n_classes else outputs[:, : self.n_classes]).argmax(1)
 
     def resized(self, outputs: Tensor, size: Size) -> Any:
         """Upsample maps of outputs bilinearly to the size of larger label maps.

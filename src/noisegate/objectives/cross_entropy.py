@@ -28,6 +28,7 @@ class CrossEntropy(Objective):
     tensor(1.0986)
     """
 
+    ranks_by_outputs: ClassVar[bool] = True
     summary: ClassVar[str] = "cross-entropy, the baseline that memorises wrong labels"
 
     def costs(self, outputs: Tensor) -> Tensor:

@@ -117,6 +117,8 @@ class Heteroscedastic(Objective):
     tensor([1., 1., 1.])
     """
 
+    #: By their mean logits, without sampling: nearly always as the mean of the samples does.
+    ranks_by_outputs: ClassVar[bool] = True
     summary: ClassVar[str] = "Heteroscedastic: the softmax of logits with predicted normal noise, by sampling"
     directions: Tensor
     fixed_shift: Tensor

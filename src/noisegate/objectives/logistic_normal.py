@@ -210,6 +210,9 @@ class LogisticNormal(Objective):
         self.slices = (d, *scales[covariance])
         self.target = temperature * target_logit(self.n_classes, smoothing, dummy_class)
 
+    def most_probable(self, outputs: Tensor) -> Tensor:
+        return outputs[:, : self.n_classes].argmax(1) if self.dummy_class else super().most_probable(outputs)
+
     def log_probs(self, outputs: Tensor) -> Tensor:
         logits = self.split(outputs)[0] / self.temperature
         if not self.dummy_class:

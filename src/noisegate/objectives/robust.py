@@ -45,6 +45,7 @@ class GCE(Objective):
     tensor(1.)
     """
 
+    ranks_by_outputs: ClassVar[bool] = True
     summary: ClassVar[str] = "generalised cross-entropy: bounded, between cross-entropy and absolute error"
 
     def __init__(self, n_classes: int, q: float = 0.7, **shared: Any) -> None:
@@ -105,6 +106,7 @@ class BiTempered(Objective):
     tensor([[0.5774, 0.2113, 0.2113]])
     """
 
+    ranks_by_outputs: ClassVar[bool] = True
     summary: ClassVar[str] = "bi-tempered logistic loss: bounded, with heavy-tailed probabilities"
 
     def __init__(self, n_classes: int, t1: float = 0.7, t2: float = 1.3, **shared: Any) -> None:
@@ -174,6 +176,7 @@ class NoiseAgainstNoise(Objective):
     tensor(1.0986)
     """
 
+    ranks_by_outputs: ClassVar[bool] = True
     summary: ClassVar[str] = "noise against noise: fresh Gaussian noise on the targets at every step"
 
     def __init__(self, n_classes: int, sigma: float = 0.5, **shared: Any) -> None:
@@ -225,6 +228,7 @@ class Bootstrap(Objective):
     tensor(2.4486)
     """
 
+    ranks_by_outputs: ClassVar[bool] = True
     summary: ClassVar[str] = "bootstrapping: labels mixed with the network's own prediction"
 
     def __init__(self, n_classes: int, beta: float = 0.8, kind: str = "hard", **shared: Any) -> None:

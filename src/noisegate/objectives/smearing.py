@@ -266,6 +266,7 @@ class LabelSmoothing(Objective):
     tensor(0.6395)
     """
 
+    ranks_by_outputs: ClassVar[bool] = True
     summary: ClassVar[str] = "label smoothing: labels mixed with the uniform distribution"
 
     def __init__(self, n_classes: int, alpha: float = 0.1, **shared: Any) -> None:
@@ -334,6 +335,9 @@ class LabelSmearing(Objective):
 
     def log_probs(self, outputs: Tensor) -> Tensor:
         return self.base.log_probs(outputs)
+
+    def most_probable(self, outputs: Tensor) -> Tensor:
+        return self.base.most_probable(outputs)
 
     def costs(self, outputs: Tensor) -> Tensor:
         return mix(self.matrix, self.base.costs(outputs))
@@ -479,6 +483,9 @@ class ForwardCorrection(Objective):
 
     def log_probs(self, outputs: Tensor) -> Tensor:
         return self.base.log_probs(outputs)
+
+    def most_probable(self, outputs: Tensor) -> Tensor:
+        return self.base.most_probable(outputs)
 
     def observed_log_probs(self, outputs: Tensor) -> Tensor:
         return self.channel(self.log_probs(outputs))

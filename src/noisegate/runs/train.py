@@ -89,7 +89,10 @@ def train(
     Returns
     -------
     Fitted
-        The classifier, with its `metrics`, `history` and `record`. If it seems useless
+        The classifier, with its `metrics`, `history` and `record`. Its `extras` hold what the
+        method learnt beside: `contradicted` (N,), where the method trains a network on the rows as
+        they are, counts the epochs in which another class was more probable than the given label
+        of row `row` (N,), and is high where the label is likely wrong. If the classifier seems useless
         (`noisegate.runs.failure`), the logger "noisegate" warns.
 
     Notes

@@ -188,7 +188,11 @@ class PhaseRun:
             if len(queue) > ahead:
                 queue.popleft()
             yield None
-        self._replicas.end_epoch(order, self.step.average)
+        tables = []
+        if self.step.contradictions is not None:
+            self.step.contradictions.end_epoch()
+            tables = [self.step.contradictions.counts]
+        self._replicas.end_epoch(order, self.step.average, *tables)
         clock.mark()
         reading = execution.evaluate(self._evaluates_fully)
         while not reading.ready:
@@ -272,9 +276,17 @@ class PhaseRun:
         if kept is not None:
             self.module.load_state_dict(kept)
         self.module.eval()
+        if self.step.contradictions is not None:
+            self.step.contradictions.stop()
         if self.job.device.type == "cuda":
             self.step.release()
         return self.history
+
+    @property
+    def contradicted(self) -> Tensor | None:
+        """How often each row's label was contradicted, int32 (N,); None where that is not known."""
+        counted = self.step.contradictions
+        return counted.counts if counted is not None and counted.seen else None
 
     # -- resuming
 

@@ -8,6 +8,9 @@ from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import torch
+from torch import Tensor
+
 from noisegate._device import Pending, drain
 from noisegate._turns import TURN
 from noisegate.errors import DivergedError
@@ -92,6 +95,7 @@ class Trainer:
         self.stream = ExecutionStream(job.device, execution)
         self.histories: list[History] = []
         self.fitted: Fitted | None = None
+        self._contradicted: Tensor | None = None
         self._checkpointed = time.monotonic()
         self._writer = CheckpointWriter(job.device)
 
@@ -116,7 +120,7 @@ class Trainer:
                 with self._seeded("phase", number):
                     phase = phases.send(result)
             except StopIteration as stop:
-                self.fitted = stop.value
+                self.fitted = self._with_contradictions(stop.value)
                 break
             result = yield from self._run_phase(phase, number)
             self.histories.append(result)
@@ -157,6 +161,7 @@ class Trainer:
             with self.stream.active():
                 to_device(phase, self.job.device).load_state_dict(stored["module"])
             phase.module.eval()
+            self._add_contradictions(stored.get("contradicted"))
             return stored["history"]
         with self._seeded("phase", number, "set-up"):
             run = PhaseRun(phase, self.job, number, self.evidence, self.evaluate_every, self.stream)
@@ -169,12 +174,27 @@ class Trainer:
             yield Epoch(number, phase.name, run.epoch, run.n_epochs, metrics)
         with self.stream.active():
             history = run.finish()
+            self._add_contradictions(run.contradicted)
             if self.folder:
+                state = {"module": phase.module.state_dict(), "history": history}
                 self._writer.write(
-                    {"module": phase.module.state_dict(), "history": history},
+                    state | {"contradicted": run.contradicted},
                     lambda state, folder=self.folder: folder.finish_phase(number, state),  # type: ignore[misc]
                 )
         return history
+
+    def _add_contradictions(self, counts: Tensor | None) -> None:
+        """Add the counts of a phase, int32 (N,), to those of the phases before."""
+        if counts is not None:
+            counts = counts.to(self.job.device)
+            self._contradicted = counts.clone() if self._contradicted is None else self._contradicted + counts
+
+    def _with_contradictions(self, fitted: Fitted) -> Fitted:
+        """The classifier, with the counts of all phases among its extras and the rows that they are about."""
+        if self._contradicted is not None:
+            fitted.extras.setdefault("row", torch.arange(len(self.job.train)))
+            fitted.extras["contradicted"] = self._contradicted.cpu()
+        return fitted
 
     def _run_epoch(self, run: PhaseRun) -> Generator[Pending | None, None, Metrics]:
         """Train one epoch; between its chunks other runs may use the process's random states."""

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from noisegate.training import distributed
 from noisegate.training.averaging import MovingAverage
+from noisegate.training.contradictions import contradictions
 from noisegate.training.distributed import World
 from noisegate.training.job import Job
 from noisegate.training.optimizers import build_optimizer
@@ -56,6 +57,8 @@ class Step:
         Number of the epoch's steps before the first loss that was not finite.
     average : MovingAverage or None
         The moving average of the weights, if the recipe has one.
+    contradictions : Contradictions or None
+        How often the network contradicted each row's label; None for maps.
     """
 
     def __init__(
@@ -84,6 +87,7 @@ class Step:
         )
         self.loss_sum = torch.zeros((), dtype=torch.float64, device=device)
         self.average = MovingAverage(module, recipe.ema) if recipe.ema else None
+        self.contradictions = contradictions(module, job)
 
     def __call__(self, x: Tensor | None = None) -> None:
         """Train on the next rows of `order`; a counter on the device finds them.
@@ -123,6 +127,8 @@ class Step:
             optimizer.found_inf = None if active is None else 1.0 - active.float()
             optimizer.step()
             self.loss_sum.add_(loss.detach())
+        if self.contradictions is not None:
+            self.contradictions.follow(index)
         if self.average is not None:
             self.average.follow()
         # Once a loss is not finite, neither is the sum: 0 * inf is NaN. So this counts the steps
@@ -147,7 +153,8 @@ class Step:
         weights = [*self.module.parameters(), *self.module.buffers()]
         moments = [tensor for optimizer in self.optimizers for tensor in optimizer.tensors()]
         averages = [] if self.average is None else list(self.average.values.values())
-        return [*weights, *moments, *averages, self.lr, self.number, self.good, self.loss_sum]
+        counts = [] if self.contradictions is None else [self.contradictions.predicted]
+        return [*weights, *moments, *averages, *counts, self.lr, self.number, self.good, self.loss_sum]
 
     def release(self) -> None:
         """Free the gradients."""
@@ -161,6 +168,7 @@ class Step:
             "optimizer": [of_one for optimizer in self.optimizers for of_one in optimizer.state],
             "average": None if self.average is None else self.average.values,
             "step": self.number,
+            "contradictions": None if self.contradictions is None else self.contradictions.state(),
         }
 
     def load(self, state: Mapping[str, Any]) -> None:
@@ -172,3 +180,6 @@ class Step:
         if self.average is not None:
             self.average.load(state["average"])
         self.number.copy_(state["step"])
+        # A checkpoint of 0.1.0 has no counts.
+        if self.contradictions is not None and state.get("contradictions") is not None:
+            self.contradictions.load(state["contradictions"])

@@ -51,7 +51,7 @@ class Replicas:
             key = (self._job.seed, "epoch", phase, epoch, "process", self._world.rank)
             own_draws(random, self._job.device, *key)
 
-    def end_epoch(self, order: Tensor, average: MovingAverage | None) -> None:
+    def end_epoch(self, order: Tensor, average: MovingAverage | None, *tables: Tensor) -> None:
         """Merge per-example buffers from the process that trained each row; broadcast all others.
 
         Parameters
@@ -60,6 +60,8 @@ class Replicas:
             The rows that this process has trained on.
         average : MovingAverage or None
             Its copies of the buffers are synchronised in the same way.
+        *tables : tensor (N, ...)
+            Other state of the rows.
         """
         if not self._world.several:
             return
@@ -71,6 +73,8 @@ class Replicas:
                     merge_rows(tensor, mine)
                 elif tensor is not None:
                     broadcast([tensor])
+        for table in tables:
+            merge_rows(table, mine)
 
 
 def own_draws(state: RandomState, device: torch.device, *key: int | str) -> None:
