@@ -55,6 +55,8 @@ SETTINGS = {
 #: Of a region, of an image's errors: fewer pixels do not count.
 SMALLEST = 20
 Scores = dict[str, dict[str, float]]
+#: By kind of error, then by finder: the scores of every seed.
+Results = dict[str, dict[str, list[dict[str, float]]]]
 
 
 def planted(data: ng.data.Dataset, kind: str, seed: int) -> ng.data.Dataset:
@@ -265,7 +267,7 @@ HEADS = {
 }
 
 
-def table(results: dict[str, dict[str, list[dict[str, float]]]]) -> list[str]:
+def table(results: Results) -> list[str]:
     """Mean ± standard deviation over the seeds, in per cent."""
     lines = ["| errors | finder | " + " | ".join(HEADS.values()) + " |", "|---|---|" + "---|" * len(HEADS)]
     for kind, finders in results.items():
@@ -295,18 +297,38 @@ def main() -> None:
     parser.add_argument("--crop", type=int, help="side of the squares that are trained on, smaller for a CPU")
     parser.add_argument("--kinds", nargs="+", choices=KINDS, default=list(NOISES), help="kinds of errors")
     asked = parser.parse_args()
-    options, network, recipe = settings(asked)
+    options, _, _ = settings(asked)
     data = ng.data.load(asked.dataset, root=asked.root, **options)
-    results: dict[str, dict[str, list[dict[str, float]]]] = {kind: {} for kind in asked.kinds}
+    results: Results = {kind: {} for kind in asked.kinds}
+    asked.out.mkdir(parents=True, exist_ok=True)
     spawn = multiprocessing.get_context("spawn")
     with tempfile.TemporaryDirectory() as scratch, ProcessPoolExecutor(asked.workers, spawn) as pool:
         waiting: list[tuple[str, Future[Scores]]] = []
         for kind, folder in trained(data, asked, Path(scratch)):
             keep = str(asked.keep / f"{kind}.npz") if asked.keep and folder.endswith("-0") else None
             waiting.append((kind, pool.submit(judged, folder, keep)))
-        for kind, future in waiting:
-            for finder, scores in future.result().items():
-                results[kind].setdefault(finder, []).append(scores)
+            while waiting and waiting[0][1].done():  # what is known is kept, however the rest ends
+                collect(waiting.pop(0), results, data, asked)
+        for each in waiting:
+            collect(each, results, data, asked)
+    print((asked.out / f"masks_{asked.dataset}.md").read_text())
+
+
+def collect(
+    judgement: tuple[str, Future[Scores]], results: Results, data: ng.data.Dataset, asked: argparse.Namespace
+) -> None:
+    """Add the scores of one kind and seed to the results, and write all of them."""
+    kind, future = judgement
+    for finder, scores in future.result().items():
+        results[kind].setdefault(finder, []).append(scores)
+    page = "\n".join(described(results, data, asked)) + "\n"
+    (asked.out / f"masks_{asked.dataset}.md").write_text(page)
+    (asked.out / f"masks_{asked.dataset}.json").write_text(json.dumps(results, indent=1) + "\n")
+
+
+def described(results: Results, data: ng.data.Dataset, asked: argparse.Namespace) -> list[str]:
+    """The lines of the results page: what was run, and the table."""
+    _, network, recipe = settings(asked)
     on = torch.cuda.get_device_name() if torch.cuda.is_available() else f"a CPU ({platform.machine()})"
     given = {
         "--kinds": None if asked.kinds == list(NOISES) else " ".join(asked.kinds),
@@ -316,11 +338,12 @@ def main() -> None:
         "--crop": asked.crop,
     }
     command = [asked.dataset, *(f"{name} {value}" for name, value in given.items() if value is not None)]
-    lines = [
+    seeds = f"n = {asked.seeds} seed" + ("s" if asked.seeds > 1 else "")
+    return [
         f"# Planted errors in the masks of {asked.dataset}",
         "",
         f"`python benchmarks/masks.py {' '.join(command)}`: {len(data.train)} images of "
-        f"{data.train.y.shape[2]} x {data.train.y.shape[1]} pixels, n = {asked.seeds} seeds, networks {network} "
+        f"{data.train.y.shape[2]} x {data.train.y.shape[1]} pixels, {seeds}, networks {network} "
         f"for {recipe['epochs']} epochs in two folds on {on}, Python {platform.python_version()}, torch "
         f"{torch.__version__}.",
         "",
@@ -331,10 +354,6 @@ def main() -> None:
         "",
         *table(results),
     ]
-    asked.out.mkdir(parents=True, exist_ok=True)
-    (asked.out / f"masks_{asked.dataset}.md").write_text("\n".join(lines) + "\n")
-    (asked.out / f"masks_{asked.dataset}.json").write_text(json.dumps(results, indent=1) + "\n")
-    print("\n".join(lines))
 
 
 if __name__ == "__main__":
