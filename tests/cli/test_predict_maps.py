@@ -1,11 +1,15 @@
 """Images with masks on the command line: fit on a folder, predict masks and uncertainty maps."""
 
+import io
+
 import numpy as np
 import pytest
 from PIL import Image
 
 from noisegate.cli import main
+from noisegate.cli.predict_maps import side_by_side
 from noisegate.data import load
+from noisegate.data.masks import Coding
 
 
 @pytest.fixture(scope="module")
@@ -69,6 +73,43 @@ def test_predict_writes_masks_and_uncertainty(model, folder, tmp_path, capsys):
         assert variance.shape == (4, 48, 64)
         assert variance.min() >= 0
         assert variance.max() <= 0.25 + 1e-3
+
+
+def test_images_beside_masks_are_predicted_and_the_masks_left(model, folder, tmp_path):
+    for data, expected in (
+        (folder / "test", {"0", "1", "2"}),
+        (folder, {f"test/images/{i}" for i in range(3)}),
+    ):
+        out = tmp_path / data.name
+        assert main(["predict", str(model), str(data), "--out", str(out), "--device", "cpu"]) == 0
+        for kind in ("masks", "entropy", "pictures", "variance"):
+            written = {
+                str(path.relative_to(out / kind).with_suffix("")) for path in (out / kind).rglob("*.*")
+            }
+            assert expected <= written
+            assert not [name for name in written if "masks" in name]
+    # A dataset by its name: the test rows.
+    assert main(["predict", str(model), "scenes", "--out", str(tmp_path / "named"), "--device", "cpu"]) == 0
+    assert len(list((tmp_path / "named" / "masks").iterdir())) == 40
+
+
+def test_pictures_show_where_the_model_is_uncertain():
+    image, classes = np.full((3, 20, 30), 100, np.uint8), np.zeros((20, 30), np.uint8)
+    classes[:, 15:] = 1
+    entropy, variance = np.zeros((20, 30), np.float32), np.zeros((2, 20, 30), np.float16)
+    entropy[:, 14:16], variance[:, 5:10] = 1, 0.25
+    with Image.open(io.BytesIO(side_by_side(image, classes, entropy, variance, Coding(("a", "b"))))) as found:
+        picture = np.asarray(found)
+    assert picture.shape == (320, 4 * 480, 3)
+    photograph, mask, doubt, spread = np.split(picture.astype(int), 4, axis=1)
+    assert (photograph == 100).all()
+    assert (mask[:, :230] == mask[0, 0]).all()
+    assert (mask[:, 250:] == mask[-1, -1]).all()
+    assert (mask[0, 0] != mask[-1, -1]).any()
+    assert (doubt[:, 230:250].sum(2) > 600).all()
+    assert (doubt[:, :200].sum(2) < 30).all()
+    assert (spread[85:155].sum(2) > 600).all()
+    assert (spread[170:].sum(2) < 30).all()
 
 
 def test_images_of_another_size_are_predicted_at_their_own(model, tmp_path):

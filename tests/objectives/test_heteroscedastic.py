@@ -480,6 +480,17 @@ def test_the_variance_of_two_classes_by_quadrature():
     torch.testing.assert_close(again[:, 1], p.var(1, unbiased=False), rtol=0.2, atol=1e-2)
 
 
+@pytest.mark.parametrize("wrapped", [False, True])
+@pytest.mark.parametrize("size", [None, (5, 7)])
+def test_probabilities_and_variance_together_are_those_apart(wrapped, size):
+    inner = ng.Heteroscedastic(3, temperature=0.4, covariance="low-rank", rank=1, n_samples_eval=50)
+    objective = (ng.ForwardCorrection(3, torch.eye(3), base=inner) if wrapped else inner).eval()
+    outputs = random(2, 9, 2, 3)
+    probs, variance = objective.probs_and_variance(outputs, size)
+    torch.testing.assert_close(probs, objective.probs(outputs, size))
+    torch.testing.assert_close(variance, inner.variance(outputs, size))
+
+
 # Memory.
 
 

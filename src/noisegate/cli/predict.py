@@ -46,7 +46,7 @@ def run(
     """
     description = read_description(model)
     if (description.get("reader") or {}).get("kind") == "maps":
-        return _run_maps(model, data, out, device)
+        return _run_maps(model, data, out, device, root)
     if out is not None:
         check_out(out)
     stored = StoredModel(model, description)
@@ -62,13 +62,13 @@ def run(
     output.say(f"{len(inputs):,} rows written to {out}")
 
 
-def _run_maps(model: Path, data: str, out: Path | None, device: str) -> None:
+def _run_maps(model: Path, data: str, out: Path | None, device: str, root: Path | None) -> None:
     from noisegate._device import resolve_device
     from noisegate.cli import predict_maps
     from noisegate.fitted import Fitted
 
     fitted = Fitted.load(model, device=resolve_device(device))
-    predict_maps.run(fitted, cast("MapReader", fitted.reader), data, out)
+    predict_maps.run(fitted, cast("MapReader", fitted.reader), data, out, root)
 
 
 class StoredModel:

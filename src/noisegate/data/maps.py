@@ -150,9 +150,12 @@ class MapReader:
     coding: Coding
 
     def files(self, path: str | os.PathLike[str]) -> list[str]:
-        """The image files of a folder and its sub-folders, or the file itself."""
+        """The image files of a folder and its sub-folders, or the file itself.
+
+        Of a folder that holds images and masks (see `load_map_folder`) the images alone.
+        """
         if os.path.isdir(path):
-            found = [os.path.join(path, name) for name in walk(path)]
+            found = [os.path.join(top, name) for top in image_folders(Path(path)) for name in walk(top)]
             if not found:
                 raise InputError(f"there are no images in {path}")
             return found
@@ -167,9 +170,10 @@ class MapReader:
         return PaddedImages(files, (max(h for h, _ in sizes), max(w for _, w in sizes)), self.channels)
 
     def names(self, path: Any) -> list[str]:
-        """The files, relative to the folder."""
+        """The files, relative to the folder of images."""
         top = path if os.path.isdir(path) else os.path.dirname(os.fspath(path)) or "."
-        return [os.path.relpath(file, top) for file in self.files(path)]
+        folders = image_folders(Path(top)) if os.path.isdir(path) else []
+        return [os.path.relpath(file, folders[0] if len(folders) == 1 else top) for file in self.files(path)]
 
     def to_dict(self) -> dict[str, Any]:
         return {"kind": "maps", "channels": self.channels, "coding": self.coding.to_dict()}
@@ -253,6 +257,15 @@ def _refuse_unnamed_masks(images: Path) -> None:
                 f"{other} holds files with the names of those in {images}: if they are masks, call the folder "
                 f"masks (known names: {', '.join(MASK_FOLDERS)})"
             )
+
+
+def image_folders(folder: Path) -> list[Path]:
+    """The folders below `folder` that hold the images, where others hold their masks; else the folder itself."""
+    layout = _layout(folder)
+    if layout is not None:
+        return [images for images, _ in layout.values()]
+    inside = [folder / name for name in IMAGE_FOLDERS if (folder / name).is_dir()]
+    return inside[:1] or [folder]
 
 
 def _stems(folder: Path) -> set[str]:

@@ -179,6 +179,19 @@ class Objective(nn.Module, ABC):
             return self.log_probs(outputs).argmax(1)
         return (outputs if outputs.shape[1] == self.n_classes else outputs[:, : self.n_classes]).argmax(1)
 
+    def probs_and_variance(self, outputs: Tensor, size: Size | None = None) -> tuple[Tensor, Tensor]:
+        """`probs`, and how uncertain each of them is, both `(B, K, ...)`.
+
+        Default: the variance of a label drawn from them, p (1 - p). `Heteroscedastic` returns the
+        variance of the predictive distribution over its samples.
+
+        >>> import noisegate as ng
+        >>> ng.CrossEntropy(2).probs_and_variance(torch.zeros(1, 2))[1]
+        tensor([[0.2500, 0.2500]])
+        """
+        probs = self.probs(outputs, size)
+        return probs, probs * (1 - probs)
+
     def resized(self, outputs: Tensor, size: Size) -> Any:
         """Upsample maps of outputs bilinearly to the size of larger label maps.
 

@@ -25,7 +25,7 @@ from noisegate.objectives.upsampled import (
     Upsampled,
     UpsampledLabelCost,
     UpsampledLogMeanSoftmax,
-    upsampled_variance,
+    upsampled_moments,
 )
 
 COVARIANCES = ("diagonal", "low-rank")
@@ -217,19 +217,27 @@ class Heteroscedastic(Objective):
 
         The per-class variance of the predictive distribution, in [0, 1/4]: where it is large, the
         network says that the label is uncertain by nature. Samples, memory and time are those of
-        `probs`.
+        `probs`; `probs_and_variance` returns both in that time.
 
         >>> import torch, noisegate as ng
         >>> objective = ng.Heteroscedastic(2, temperature=0.01).eval()
         >>> objective.variance(torch.tensor([[0.0, 1.0], [9.0, 1.0]]))[:, 1].round(decimals=2)
         tensor([0.2500, 0.0000])
         """
+        return self.probs_and_variance(outputs, size)[1]
+
+    @torch.no_grad()
+    def probs_and_variance(
+        self, outputs: Tensor | Upsampled, size: Size | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """`probs` and `variance` from the same samples, in the time of one of them; no gradient."""
         outputs, size = self._sized(outputs, size)
         if not outputs.numel():
-            return outputs.new_zeros(len(outputs), self.n_classes, *(size or outputs.shape[2:]))
+            empty = outputs.new_zeros(len(outputs), self.n_classes, *(size or outputs.shape[2:]))
+            return empty, empty
         with torch.autocast(outputs.device.type, enabled=False):
             if size is not None:
-                return upsampled_variance(*self.parameters_of(outputs), self._place_points(outputs), size)
+                return upsampled_moments(*self.parameters_of(outputs), self._place_points(outputs), size)
             mean, scale, factors, roll = self._rows(outputs)
             points, (k, rank, n) = self._points(outputs.device), factors.shape
             at_once, sums = Blocks.of(k, n, points.n_samples, mean.device), mean.new_zeros(2, k, n)
@@ -241,7 +249,8 @@ class Heteroscedastic(Objective):
                         first += shares.sum(1)
                         second += shares.square_().sum(1)
             sums /= points.n_samples
-            return self._as_given((sums[1] - sums[0].square()).clamp_min_(0), outputs, roll)
+            variance = (sums[1] - sums[0].square()).clamp_min_(0)
+            return self._as_given(sums[0], outputs, roll), self._as_given(variance, outputs, roll)
 
     def resized(self, outputs: Tensor, size: Size) -> Upsampled:
         """Outputs whose sampled logits, not they themselves, are to be upsampled."""

@@ -333,6 +333,9 @@ class LabelSmearing(Objective):
     def resized(self, outputs: Tensor, size: Size) -> Any:
         return self.base.resized(outputs, size)
 
+    def probs_and_variance(self, outputs: Tensor, size: Size | None = None) -> tuple[Tensor, Tensor]:
+        return self.base.probs_and_variance(outputs, size)
+
     def log_probs(self, outputs: Tensor) -> Tensor:
         return self.base.log_probs(outputs)
 
@@ -480,6 +483,9 @@ class ForwardCorrection(Objective):
 
     def resized(self, outputs: Tensor, size: Size) -> Any:
         return self.base.resized(outputs, size)
+
+    def probs_and_variance(self, outputs: Tensor, size: Size | None = None) -> tuple[Tensor, Tensor]:
+        return self.base.probs_and_variance(outputs, size)
 
     def log_probs(self, outputs: Tensor) -> Tensor:
         return self.base.log_probs(outputs)

@@ -242,19 +242,21 @@ class UpsampledLabelCost(torch.autograd.Function):
 
 
 @torch.no_grad()
-def upsampled_variance(
+def upsampled_moments(
     mean: Tensor, scale: Tensor, factors: Tensor, points: PlacePoints, size: Size
-) -> Tensor:
-    """The variance over samples of softmax(upsample(logits_s)), `(B, K, H, W)`."""
-    result = mean.new_empty(*mean.shape[:2], *size)
+) -> tuple[Tensor, Tensor]:
+    """Mean and variance over samples of softmax(upsample(logits_s)), each `(B, K, H, W)`."""
+    average = mean.new_zeros(*mean.shape[:2], *size)
+    variance = torch.zeros_like(average)
     for part in _parts(mean, size, points.n_samples):
-        if part.samples.start == 0:
-            first, second = (torch.zeros_like(part.large(result)) for _ in range(2))
+        first, second = part.large(average), part.large(variance)
         logits, _ = _logits(mean, scale, factors, points, part, size)
         shares = torch.softmax(logits, 2)
         del logits
         first += shares.sum(1)
         second += shares.square_().sum(1)
         if part.samples.stop == points.n_samples:
-            part.large(result).copy_(second / points.n_samples - (first / points.n_samples).square())
-    return result.clamp_min_(0)
+            first /= points.n_samples
+            second /= points.n_samples
+            second -= first.square()
+    return average, variance.clamp_min_(0)

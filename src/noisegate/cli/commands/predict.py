@@ -17,7 +17,10 @@ def predict(
     data: Data,
     out: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="A .csv or .parquet file; by default CSV goes to standard output."),
+        typer.Option(
+            metavar="FILE",
+            help="A .csv or .parquet file; by default CSV goes to standard output. For a model of masks a folder.",
+        ),
     ] = None,
     ids: Annotated[
         list[str] | None,
@@ -28,7 +31,8 @@ def predict(
 ) -> None:
     """Write the label and the probabilities of every row or image of DATA.
 
-    Rows are numbered as in the file: the header of a CSV file is row 1.
+    Rows are numbered as in the file: the header of a CSV file is row 1. A model trained on masks
+    writes a folder: masks, their entropy, the variance of each class, and pictures of all that.
     """
     from noisegate.cli.predict import run
 

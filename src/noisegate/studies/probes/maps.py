@@ -61,11 +61,9 @@ def maps(fitted: Fitted, data: Dataset, *, examples: int = 3, rows: int = 40) ->
 
 @torch.no_grad()
 def probabilities_and_variance(fitted: Fitted, images: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Probabilities of the clean class, their variance over samples, `(B, K, H, W)`; without samples p (1 - p)."""
+    """Probabilities of the clean class and their variance, `(B, K, H, W)`, as `Objective.probs_and_variance`."""
     size = (images.shape[2], images.shape[3])
     fitted.network.eval()
     fitted.objective.eval()
     outputs = fitted.network(images)
-    probs = fitted.objective.probs(outputs, size)
-    variance = getattr(fitted.objective, "variance", None)
-    return probs, probs * (1 - probs) if variance is None else variance(outputs, size)
+    return fitted.objective.probs_and_variance(outputs, size)
