@@ -286,7 +286,32 @@ class LabelSmoothing(Objective):
         return F.cross_entropy(outputs, targets, reduction="none", label_smoothing=self.alpha)
 
 
-class LabelSmearing(Objective):
+class _OverBase:
+    """What an objective over another one leaves to that: outputs and probabilities."""
+
+    base: Objective
+    n_classes: int
+
+    def init_head_(self, layer: nn.Module) -> None:
+        self.base.init_head_(layer)
+
+    def resized(self, outputs: Tensor, size: Size) -> Any:
+        return self.base.resized(outputs, size)
+
+    def probs_and_variance(self, outputs: Tensor, size: Size | None = None) -> tuple[Tensor, Tensor]:
+        return self.base.probs_and_variance(outputs, size)
+
+    def log_probs(self, outputs: Tensor) -> Tensor:
+        return self.base.log_probs(outputs)
+
+    def most_probable(self, outputs: Tensor) -> Tensor:
+        return self.base.most_probable(outputs)
+
+    def extra_repr(self) -> str:
+        return f"n_classes={self.n_classes}"
+
+
+class LabelSmearing(_OverBase, Objective):
     """Label smearing: the cost of a label is a mixture, by a matrix M, of the costs of all labels.
 
         cost_y = sum_j M[y, j] l_j(f)
@@ -327,30 +352,12 @@ class LabelSmearing(Objective):
         self.slices = self.base.slices
         self.register_buffer("matrix", torch.tensor(square_matrix(matrix, self.n_classes, "matrix")))
 
-    def init_head_(self, layer: nn.Module) -> None:
-        self.base.init_head_(layer)
-
-    def resized(self, outputs: Tensor, size: Size) -> Any:
-        return self.base.resized(outputs, size)
-
-    def probs_and_variance(self, outputs: Tensor, size: Size | None = None) -> tuple[Tensor, Tensor]:
-        return self.base.probs_and_variance(outputs, size)
-
-    def log_probs(self, outputs: Tensor) -> Tensor:
-        return self.base.log_probs(outputs)
-
-    def most_probable(self, outputs: Tensor) -> Tensor:
-        return self.base.most_probable(outputs)
-
     def costs(self, outputs: Tensor) -> Tensor:
         return mix(self.matrix, self.base.costs(outputs))
 
     def label_costs(self, outputs: Tensor, targets: Tensor) -> Tensor:
         costs = self.base.costs(outputs)
         return (costs * self.matrix[targets].to(costs.dtype).movedim(-1, 1)).sum(1)
-
-    def extra_repr(self) -> str:
-        return f"n_classes={self.n_classes}"
 
 
 class BackwardCorrection(LabelSmearing):
@@ -419,7 +426,7 @@ class BackwardCorrection(LabelSmearing):
         return self.channel(self.log_probs(outputs))
 
 
-class ForwardCorrection(Objective):
+class ForwardCorrection(_OverBase, Objective):
     """Forward correction: cross-entropy of the clean-class probabilities passed through T.
 
         cost_y = -log sum_i T[i, y] p_i
@@ -478,21 +485,6 @@ class ForwardCorrection(Objective):
         """T, float64 (K, K)."""
         return self.channel.transition
 
-    def init_head_(self, layer: nn.Module) -> None:
-        self.base.init_head_(layer)
-
-    def resized(self, outputs: Tensor, size: Size) -> Any:
-        return self.base.resized(outputs, size)
-
-    def probs_and_variance(self, outputs: Tensor, size: Size | None = None) -> tuple[Tensor, Tensor]:
-        return self.base.probs_and_variance(outputs, size)
-
-    def log_probs(self, outputs: Tensor) -> Tensor:
-        return self.base.log_probs(outputs)
-
-    def most_probable(self, outputs: Tensor) -> Tensor:
-        return self.base.most_probable(outputs)
-
     def observed_log_probs(self, outputs: Tensor) -> Tensor:
         return self.channel(self.log_probs(outputs))
 
@@ -501,6 +493,3 @@ class ForwardCorrection(Objective):
 
     def label_costs(self, outputs: Tensor, targets: Tensor) -> Tensor:
         return -self.channel.label(self.log_probs(outputs), targets)
-
-    def extra_repr(self) -> str:
-        return f"n_classes={self.n_classes}"
