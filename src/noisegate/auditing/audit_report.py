@@ -158,7 +158,8 @@ class AuditReport:
     @property
     def precision(self) -> dict[str, Estimate]:
         """The expected share of wrong labels among the rows flagged "look" and "sure"."""
-        return {name: _estimate(entry) for name, entry in (self.info.get("precision") or {}).items()}
+        found = self.info.get("precision") or {}
+        return {name: _estimate(found[name]) for name in _FLAGS if name in found}
 
     @property
     def transition(self) -> npt.NDArray[np.float64] | None:

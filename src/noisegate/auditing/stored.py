@@ -24,8 +24,10 @@ import numpy as np
 import numpy.typing as npt
 
 from noisegate._io.files import atomic, read_json, write_json
+from noisegate._io.foreign import reading, regular_size
 from noisegate._version import __version__
-from noisegate.errors import DamagedFileError, InputError, MissingDataError
+from noisegate.auditing.checks import check_info, check_matrices, check_neighbours, check_probs
+from noisegate.errors import DamagedFileError, InputError, MissingDataError, shown
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -51,6 +53,8 @@ MOST_CLASSES_IN_JSON = 100
 #: Probabilities with more numbers than this are stored in half precision.
 _HALF_ABOVE = 50_000_000
 _BLOCK = 1 << 20
+#: How far a stored probability may lie outside of 0 to 1.
+_ROUNDING = 1e-3
 
 
 @dataclass(frozen=True, eq=False)
@@ -296,7 +300,17 @@ def _checked(rows: pd.DataFrame, n_classes: int, what: str) -> pd.DataFrame:
     missing = [name for name in COLUMNS if name not in rows.columns]
     if missing:
         raise DamagedFileError(f"{what} lacks the columns {', '.join(missing)} in its rows")
-    rows = rows.astype({name: kind for name, kind in COLUMNS.items() if kind != "str"}).reset_index(drop=True)
+    for name, kind in COLUMNS.items():
+        if (kind == "bool" and len(rows) and rows[name].dtype != bool) or (
+            kind == "str" and rows[name].isna().any()
+        ):
+            raise DamagedFileError(f"{what} has other values than {kind} in the column {name} of its rows")
+    try:
+        numbers = {name: kind for name, kind in COLUMNS.items() if kind != "str"}
+        with np.errstate(over="ignore"):  # a number too large becomes infinity, which is refused below
+            rows = rows.astype(numbers).reset_index(drop=True)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise DamagedFileError(f"{what} has rows that cannot be read ({shown(error)})") from None
     order = np.sort(rows["row"].to_numpy())
     if not np.array_equal(order, np.arange(len(rows))):
         raise DamagedFileError(f"{what} must name every row from 0 to {len(rows) - 1} once")
@@ -304,6 +318,10 @@ def _checked(rows: pd.DataFrame, n_classes: int, what: str) -> pd.DataFrame:
         codes = rows[name].to_numpy()
         if len(codes) and not (0 <= codes.min() and codes.max() < n_classes):
             raise DamagedFileError(f"{what} has codes outside 0..{n_classes - 1} in {name}")
+    for name in ("suggested_probability", "quality", "p_wrong"):
+        values = rows[name].to_numpy()
+        if not ((values > -_ROUNDING) & (values < 1 + _ROUNDING)).all():
+            raise DamagedFileError(f"{what} has values in {name} that are no probabilities")
     return rows
 
 
@@ -312,8 +330,6 @@ def _checked(rows: pd.DataFrame, n_classes: int, what: str) -> pd.DataFrame:
 
 def read(folder: str | os.PathLike[str]) -> StoredAudit:
     """Read an audit folder; probabilities stay on disk until they are used."""
-    import pandas as pd
-
     folder = Path(folder)
     if not (folder / "audit.json").is_file():
         raise MissingDataError(
@@ -329,31 +345,39 @@ def read(folder: str | os.PathLike[str]) -> StoredAudit:
     lacking = [key for key in _REQUIRED if key not in info]
     if lacking:
         raise DamagedFileError(f"{folder / 'audit.json'} lacks {', '.join(lacking)}")
-    try:
-        rows = pd.read_parquet(folder / "rows.parquet")
-    except FileNotFoundError:
-        raise MissingDataError(f"there is no file {folder / 'rows.parquet'}; audit the data again") from None
-    except Exception as error:  # pyarrow has several exceptions for a damaged file
-        raise DamagedFileError(f"{folder / 'rows.parquet'} cannot be read ({error})") from None
+    rows = _read_rows(folder / "rows.parquet", info)
     if info.get("transition") is None and (folder / "matrices.npz").exists():
         info["transition"] = _arrays(folder / "matrices.npz")
+        check_matrices(info["transition"], len(info["classes"]), str(folder / "matrices.npz"))
     near = _arrays(folder / "neighbours.npz") if (folder / "neighbours.npz").exists() else None
+    if near is not None:
+        check_neighbours(near, len(rows), str(folder / "neighbours.npz"))
     return StoredAudit(
         info,
-        _checked(rows, len(info["classes"]), str(folder)),
-        _read_probs(folder / "probs.npy"),
+        rows,
+        _read_probs(folder / "probs.npy", len(rows), len(info["classes"])),
         None if near is None else Neighbours(near["rows"], near["neighbours"], near["similarity"]),
         folder,
     )
 
 
-def _read_probs(path: Path) -> npt.NDArray[Any] | None:
-    try:
-        probs: npt.NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
-    except FileNotFoundError:
+def _read_rows(path: Path, info: Mapping[str, Any]) -> pd.DataFrame:
+    """The rows, once it is known that they and audit.json belong together."""
+    from noisegate.data.tables.parquet import read_parquet
+
+    with reading(path, "audit the data again"):
+        rows = read_parquet(path).to_pandas()
+    check_info(info, len(rows), str(path.with_name("audit.json")))
+    return _checked(rows, len(info["classes"]), str(path.parent))
+
+
+def _read_probs(path: Path, n: int, k: int) -> npt.NDArray[Any] | None:
+    if not path.exists():
         return None
-    except (OSError, ValueError, EOFError) as error:
-        raise DamagedFileError(f"{path} cannot be read ({error}); audit the data again") from None
+    regular_size(path, "probabilities")
+    with reading(path, "audit the data again"):
+        probs: npt.NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
+    check_probs(probs, n, k, str(path))
     return probs
 
 

@@ -125,16 +125,16 @@ def _size(audit: StoredAudit, name: str) -> list[str]:
 
 def _flags(audit: StoredAudit, name: str) -> list[str]:
     look, sure = (int(audit.rows[flag].sum()) for flag in ("is_label_issue", "is_sure"))
-    expected = audit.info.get("precision") or {}
+    expected = {name: entry for name, entry in (audit.info.get("precision") or {}).items() if entry}
     if not look:
         return ["No row is flagged for a look."]
     text = f"{look:,} {'row is' if look == 1 else 'rows are'} flagged for a look"
-    if expected.get("look"):
-        entry = expected["look"]
+    # The precision of no rows is not known.
+    if (entry := expected.get("look", {})).get("value") is not None:
         text += f"; about {share(entry['value'])} of them can be expected to be wrong{_between(entry, share)}"
     text += f". {sure:,} of these {'is' if sure == 1 else 'are'} surely wrong"
-    if expected.get("sure") and sure:
-        text += f", with an expected precision of {share(expected['sure']['value'])}"
+    if (entry := expected.get("sure", {})).get("value") is not None and sure:
+        text += f", with an expected precision of {share(entry['value'])}"
     return [text + "."]
 
 
