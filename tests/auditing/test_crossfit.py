@@ -101,3 +101,15 @@ def test_the_last_layers_input_is_found(blobs):
 def test_impossible_folds(blobs, folds):
     with pytest.raises(InputError, match="folds must be"):
         cross_fit(blobs, QUICK, folds, Where())
+
+
+def test_a_damaged_fold_is_trained_again(blobs, tmp_path, caplog):
+    where = Where(tmp_path)
+    first = cross_fit(blobs, QUICK, 2, where).probs
+    fold = tmp_path / "folds" / "fold-2.npz"
+    for damage in (b"", fold.read_bytes()[:200], b"PK\x03\x04" + bytes(100)):
+        fold.write_bytes(damage)
+        np.testing.assert_array_equal(cross_fit(blobs, QUICK, 2, where).probs, first)
+    np.savez(fold, probs=np.zeros((3, 7)))
+    np.testing.assert_array_equal(cross_fit(blobs, QUICK, 2, where).probs, first)
+    assert "trained once more" in caplog.text

@@ -82,13 +82,21 @@ sys.path.insert(0, sys.argv[2])
 from test_places import _blobs
 
 quick = Fitting("ce", "mlp-8", {"epochs": 40, "batch_size": 32}, device="cpu")
-killed = []
+killed, listening = [], set()
+
+def sockets():
+    """(process, address) of everything that listens."""
+    for process in psutil.Process().children(recursive=True):
+        for connection in process.net_connections(kind="inet"):
+            if connection.status == psutil.CONN_LISTEN:
+                yield process.name(), connection.laddr.ip.removeprefix("::ffff:")
 
 def kill_one():
     while not killed:
         for process in psutil.Process().children(recursive=True):
             try:
                 if "ray::noisegate:fold-1" in " ".join(process.cmdline()):
+                    listening.update(sockets())
                     process.send_signal(signal.SIGKILL)
                     killed.append(process.pid)
                     return
@@ -105,6 +113,7 @@ except InputError as error:
     told = str(error)
 print(json.dumps({
     "probs": found.probs.tolist(), "features": found.features.tolist(), "killed": len(killed), "told": told,
+    "listening": sorted(listening),
     "stored": sorted(path.name for path in (folder / "folds").glob("fold-*.npz")),
 }))
 """
@@ -120,6 +129,8 @@ def test_folds_on_a_cluster_give_what_folds_here_give_though_a_worker_is_killed(
     found = json.loads(done.stdout.splitlines()[-1])
     assert found["killed"] == 1
     assert found["stored"] == ["fold-1.npz", "fold-2.npz", "fold-3.npz"]
+    assert {"gcs_server", "raylet"} <= {name for name, _ in found["listening"]}
+    assert {address for _, address in found["listening"]} == {"127.0.0.1"}
     assert "unknown network 'no-such-network'" in found["told"]
     here = cross_fit(
         _blobs(),

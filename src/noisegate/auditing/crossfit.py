@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -17,10 +18,12 @@ from noisegate._io.lock import locked
 from noisegate.auditing.places import Where
 from noisegate.data.arrays import read_npz
 from noisegate.data.dataset import Dataset, Inputs, Split
-from noisegate.errors import InputError, OtherRunError
+from noisegate.errors import DamagedFileError, InputError, OtherRunError
 from noisegate.fitted import Fitted
 from noisegate.runs.identity import hashed, input_hash
 from noisegate.training.recipe import Recipe
+
+log = logging.getLogger("noisegate")
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -190,9 +193,11 @@ def cross_fit(
     with _identified(folder, data, used, fitting, folds):
         tasks = {}
         for number in range(folds):
-            stored = None if folder is None else folder / f"fold-{number + 1}.npz"
-            if stored is not None and stored.exists():
-                found[number] = read_npz(stored)
+            done = None
+            if folder is not None:
+                done = _stored(folder / f"fold-{number + 1}.npz", int((fold == number).sum()), data.n_classes)
+            if done is not None:
+                found[number] = done
             else:
                 tasks[number] = _fold(data, used, fold, number, fitting, folder, embed and number == 0)
         for number, result in where.train(tasks):
@@ -209,6 +214,21 @@ def cross_fit(
         features = np.empty((n, found[0]["features"].shape[1]), dtype=np.float32)
         features[~held], features[held] = found[0]["features"], found[0]["held_features"]
     return CrossFit(probs, features)
+
+
+def _stored(path: Path, n: int, n_classes: int) -> dict[str, Any] | None:
+    """What a finished fold found; None if there is no such file, or a damaged one."""
+    if not path.exists():
+        return None
+    try:
+        found: dict[str, Any] = read_npz(path)
+    except DamagedFileError as error:
+        log.warning("%s; that fold is trained once more", error)
+        return None
+    if "probs" not in found or found["probs"].shape != (n, n_classes):
+        log.warning("%s does not hold the probabilities of its fold; it is trained once more", path)
+        return None
+    return found
 
 
 def _fold(
