@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 import noisegate as ng
+from noisegate._io.models import HASH_DIGITS, weights_name
 from noisegate._io.trees import load_tree, save_tree
 from noisegate.errors import BusyError, DamagedFileError, InputError, MissingDataError, UnknownNameError
 
@@ -269,3 +270,35 @@ def test_dates_are_labels_too(tmp_path):
     clf.save(tmp_path / "m")
     loaded = ng.NoisyLabelClassifier.load(tmp_path / "m")
     np.testing.assert_array_equal(loaded.predict(x), clf.predict(x))
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        (lambda tree, text: tree["network"].update(std=torch.zeros(4, dtype=torch.float64)), "above 0"),
+        (lambda tree, text: tree["network"].update(mean=torch.zeros(1, dtype=torch.float64)), "should hold"),
+        (lambda tree, text: text["objective"]["settings"].update(n_classes=5), "its objective needs 5"),
+        (lambda tree, text: text.update(classes=["1", 1]), "different classes"),
+        (lambda tree, text: text.update(classes=[float("nan"), 1.0]), "different classes"),
+        (lambda tree, text: text.update(metrics=3), "metrics and history"),
+        (lambda tree, text: text["network"].update(network="mlp-" + "-".join(["9"] * 20_000)), "hidden"),
+        (lambda tree, text: text["network"].update(network="\x1b[31mred" * 1000), "unknown network"),
+        (lambda tree, text: text["network"].update(network="mlp-" + "9" * 30), "is cut off or"),
+    ],
+)
+def test_a_model_that_is_not_one_is_refused_in_few_words(tmp_path, changes, words):
+    x = np.random.default_rng(0).normal(size=(40, 4)).astype(np.float32)
+    clf = ng.NoisyLabelClassifier(method="ce", network="mlp-8", recipe={"epochs": 1}, device="cpu")
+    clf.fit(x, np.where(x[:, 0] > 0, "yes", "no")).save(tmp_path)
+    (old,) = tmp_path.glob("weights-*")
+    tree, text = load_tree(old), json.loads((tmp_path / "model.json").read_text())
+    changes(tree, text)
+    save_tree(tmp_path / "new", tree)
+    text["weights"] = weights_name(hashlib.sha256((tmp_path / "new").read_bytes()).hexdigest()[:HASH_DIGITS])
+    (tmp_path / "new").rename(tmp_path / text["weights"])
+    (tmp_path / "model.json").write_text(json.dumps(text))
+    with pytest.raises(InputError, match=words) as refused:
+        ng.NoisyLabelClassifier.load(tmp_path)
+    message = str(refused.value).replace(str(tmp_path), "")
+    assert len(message) <= 300
+    assert message.isprintable()

@@ -186,7 +186,7 @@ class Fitted:
                 "reader": {name: _tensor(array) for name, array in self._reader_arrays().items()},
             }
             temporary = folder / ".weights.safetensors"
-            save_tree(temporary, tree)
+            save_tree(temporary, tree, checksum=False)  # their hash is in the name
             name = weights_name(hashlib.sha256(temporary.read_bytes()).hexdigest()[:HASH_DIGITS])
             temporary.replace(folder / name)
             description = self._description(spec, name) | more
@@ -277,6 +277,7 @@ class Fitted:
                 f"the model in {folder} has a network of the user's own: hand its factory over as network="
             )
         state = tree["network"]
+        _check_scales(state, shape, folder)
         if network is None:
             # A damaged description can ask for gigabytes: compare sizes before allocating memory.
             with torch.device("meta"):
@@ -291,9 +292,16 @@ class Fitted:
         if device.type == "cpu":
             channels_last_(built)  # the layout of training, so that predictions are the same bit for bit
         objective = Objective.from_dict(description["objective"])
+        if objective.n_outputs != n_outputs:
+            raise DamagedFileError(
+                f"{folder / 'model.json'} is damaged: its network has {n_outputs} outputs, its objective "
+                f"needs {objective.n_outputs}"
+            )
         _load_weights(objective, tree["objective"], folder)
         fitted = cls(built.to(device).eval(), objective.to(device).eval(), **tree["extras"])
         fitted.classes = read_classes(description["classes"], objective.n_classes, folder)
+        if not isinstance(description["metrics"], dict) or not isinstance(description["history"], list):
+            raise DamagedFileError(f"{folder / 'model.json'} does not tell metrics and history of a model")
         fitted.metrics, fitted.history = description["metrics"], description["history"]
         fitted.record = description["record"]
         if description.get("reader") is not None:
@@ -321,6 +329,17 @@ def _check_state(module: nn.Module, state: dict[str, Tensor], folder: Path) -> N
         raise DamagedFileError(
             f"the weights in {folder} do not fit its network, which has no {', '.join(unknown[:3])}"
         )
+
+
+def _check_scales(state: dict[str, Tensor], shape: tuple[int, ...], folder: Path) -> None:
+    """Refuse means and deviations of the inputs that are not one for each feature or channel."""
+    expected = (shape[0],) + (1,) * (len(shape) - 1)
+    for name in ("mean", "std"):
+        if tuple(state[name].shape) != expected or (name == "std" and not bool((state[name] > 0).all())):
+            raise DamagedFileError(
+                f"the weights in {folder} are damaged: {name} should hold {expected} numbers"
+                f"{' above 0' if name == 'std' else ''}"
+            )
 
 
 def _load_weights(module: nn.Module, state: dict[str, Tensor], folder: Path) -> None:

@@ -68,6 +68,8 @@ def _predictor(description: Mapping[str, Any], arrays: _Arrays) -> Function:
     if tuple(spec.get("raw_shape", (width,))) != (width,):
         raise ValueError("cropped inputs")
     mean, std = arrays.take("mean", width), arrays.take("std", width)
+    if not (std > 0).all():
+        raise ValueError("deviations that are not above 0")
     network = _network(spec["network"], arrays, width, n_outputs)
     probs = _objective(description["objective"], n_outputs)
     if arrays.left:

@@ -83,9 +83,9 @@ def test_the_state_of_another_phase_is_not_taken_for_this_one(tmp_path):
     folder.save_current(1, {"a": torch.ones(2)})
     assert folder.current(0) is None
     assert torch.equal(folder.current(1)["a"], torch.ones(2))
-    folder.finish_phase(1, {"b": 2})
+    folder.finish_phase(1, {"module": 2, "history": []})
     assert folder.current(1) is None
-    assert folder.finished_phase(1) == {"b": 2}
+    assert folder.finished_phase(1) == {"module": 2, "history": []}
     assert folder.finished_phase(0) is None
     folder.close()
 
@@ -121,6 +121,36 @@ def test_what_a_killed_writer_left_goes(tmp_path):
     (tmp_path / ".current.safetensors.x1.part").write_bytes(b"half")
     RunFolder(tmp_path, {"seed": 1}).close()
     assert sorted(os.listdir(tmp_path)) == [".lock", "run.json"]
+
+
+def test_a_changed_bit_of_a_checkpoint_is_noticed(tmp_path, caplog):
+    folder = RunFolder(tmp_path, {})
+    values = torch.arange(100.0)
+    folder.finish_phase(0, {"module": {"w": values}, "history": [[]]})
+    path = tmp_path / "phase-0.safetensors"
+    sound = path.read_bytes()
+    changed = bytearray(sound)
+    changed[sound.index(values.numpy().tobytes()) + 7] ^= 1
+    other_type = sound.replace(b'"F32"', b'"I32"')
+    for damage in (bytes(changed), other_type):
+        path.write_bytes(damage)
+        assert folder.finished_phase(0) is None
+    assert caplog.text.count("not those that were written") == 2
+    path.write_bytes(sound)
+    assert torch.equal(folder.finished_phase(0)["module"]["w"], values)
+    save_tree(path, [1, 2])  # a sound file of something else
+    assert folder.finished_phase(0) is None
+    folder.close()
+
+
+@pytest.mark.parametrize("content", ["[]", "{", '{"phase": 0}', '{"phase": "0", "epoch": 1, "step": 2}'])
+def test_a_damaged_record_of_divergence_is_none(tmp_path, content):
+    folder = RunFolder(tmp_path, {})
+    folder.record_divergence(phase=0, epoch=1, step=2)
+    assert folder.divergence == {"phase": 0, "epoch": 1, "step": 2}
+    (tmp_path / "diverged.json").write_text(content)
+    assert folder.divergence is None
+    folder.close()
 
 
 @pytest.mark.parametrize("content", ["[]", "[1]", "3", "null"])

@@ -81,9 +81,9 @@ def read_classes(stored: Any, n_classes: int, folder: Path) -> list[Any]:
     if not isinstance(stored, list) or len(stored) != n_classes:
         raise DamagedFileError(f"{folder / 'model.json'} should list {n_classes} classes")
     dated = [np.datetime64(c["date"]) if isinstance(c, dict) and set(c) == {"date"} else c for c in stored]
-    if (
-        not all(isinstance(c, str | int | float | np.datetime64) for c in dated)
-        or len(set(dated)) < n_classes
-    ):
+    kinds = {
+        next((k for k in (str, bool, int | float, np.datetime64) if isinstance(c, k)), None) for c in dated
+    }
+    if None in kinds or len(kinds) > 1 or len({c for c in dated if c == c}) < n_classes:  # NaN is no class
         raise DamagedFileError(f"{folder / 'model.json'} should list {n_classes} different classes")
     return dated

@@ -11,6 +11,9 @@ from torch import Tensor, nn
 from noisegate.errors import InputError
 from noisegate.networks._layers import Head, init_glorot_
 
+#: A description with more layers than this is damaged: building them would take long, if not much memory.
+MOST_LAYERS = 1000
+
 
 class MLP(nn.Module):
     """Linear layers with ReLU between them; inputs of any shape are flattened.
@@ -35,6 +38,8 @@ class MLP(nn.Module):
         self, input_shape: tuple[int, ...], n_outputs: int, hidden: Sequence[int] = (256, 256)
     ) -> None:
         super().__init__()
+        if len(hidden) > MOST_LAYERS:
+            raise InputError(f"an mlp has at most {MOST_LAYERS} hidden layers, got {len(hidden):,}")
         if any(width < 1 for width in hidden):
             raise InputError(f"hidden layers must have at least one unit, got widths {list(hidden)}")
         widths = [math.prod(input_shape), *hidden]

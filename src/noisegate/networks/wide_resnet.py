@@ -25,8 +25,10 @@ class WideResNet(BodyAndHead):
 
     def __init__(self, input_shape: tuple[int, ...], n_outputs: int, depth: int = 28, widen: int = 2) -> None:
         super().__init__()
-        if depth < 10 or (depth - 4) % 6:
-            raise InputError(f"the depth of a wide ResNet must be 6n + 4 (10, 16, 22, 28, 40), got {depth}")
+        if not 10 <= depth <= 1000 or (depth - 4) % 6:
+            raise InputError(
+                f"the depth of a wide ResNet must be 6n + 4 (10, 16, 22, 28, 40) and below 1000, got {depth}"
+            )
         if widen < 1:
             raise InputError(f"the width factor of a wide ResNet must be at least 1, got {widen}")
         channels, _, _ = image_shape(f"wrn-{depth}-{widen}", input_shape)

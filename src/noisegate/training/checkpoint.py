@@ -15,9 +15,11 @@ from noisegate._device import Pending
 from noisegate._io.files import read_json, remove_parts, write_json
 from noisegate._io.lock import locked
 from noisegate._io.trees import Tree, load_tree, save_tree
-from noisegate.errors import DamagedFileError, OtherRunError
+from noisegate.errors import DamagedFileError, OtherRunError, is_real
 
 log = logging.getLogger("noisegate")
+#: What a record of divergence says.
+_WHERE = {"phase", "epoch", "step"}
 
 
 class RunFolder:
@@ -81,7 +83,7 @@ class RunFolder:
 
     def finished_phase(self, phase: int) -> Tree | None:
         """The final state of a phase; None if it has not finished or the file is damaged."""
-        return _readable(self._phase_path(phase))
+        return _readable(self._phase_path(phase), {"module", "history"})
 
     def finish_phase(self, phase: int, state: Tree) -> None:
         """Store the final state of a phase, and delete its intermediate state."""
@@ -90,7 +92,7 @@ class RunFolder:
 
     def current(self, phase: int) -> Tree | None:
         """The intermediate state of a phase; None if there is none that can be read."""
-        state = _readable(self.folder / "current.safetensors")
+        state = _readable(self.folder / "current.safetensors", {"phase"})
         return state if state is not None and state["phase"] == phase else None
 
     def save_current(self, phase: int, state: Tree) -> None:
@@ -101,20 +103,33 @@ class RunFolder:
     def divergence(self) -> dict[str, int] | None:
         """Phase, epoch and step at which the run diverged; None if it did not."""
         path = self.folder / "diverged.json"
-        return read_json(path) if path.exists() else None
+        try:
+            found = read_json(path) if path.exists() else None
+        except DamagedFileError as error:
+            log.warning("%s; the run is trained once more", error)
+            return None
+        if found is not None and (
+            not isinstance(found, dict) or set(found) != _WHERE or not all(map(is_real, found.values()))
+        ):
+            log.warning("%s does not say where the run diverged; it is trained once more", path)
+            return None
+        return found
 
     def record_divergence(self, **where: int) -> None:
         """Record where the run diverged, so that it is neither used as a result nor repeated."""
         write_json(self.folder / "diverged.json", where)
 
 
-def _readable(path: Path) -> Tree | None:
-    """Load a file; None if it is missing, or damaged (that part is then trained again)."""
+def _readable(path: Path, names: set[str]) -> Tree | None:
+    """Load a file that has these entries; None if it is missing, or damaged (that part is trained again)."""
     try:
-        return load_tree(path) if path.exists() else None
+        found = load_tree(path) if path.exists() else None
+        if found is not None and not (isinstance(found, dict) and names <= set(found)):
+            raise DamagedFileError(f"{path} lacks {', '.join(sorted(names))}")
     except DamagedFileError as error:
         log.warning("%s; that part is trained once more", error)
         return None
+    return found
 
 
 class CheckpointWriter:
