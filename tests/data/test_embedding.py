@@ -48,7 +48,7 @@ def test_other_inputs_or_weights_are_computed_anew(encoder, tmp_path):
     with torch.no_grad():
         encoder.layer.weight[0, 0] += 1
     assert not np.array_equal(ng.data.embed(x, encoder, root=tmp_path), first)
-    assert len(list((tmp_path / "embeddings").glob("*.npy"))) == 3
+    assert len(list((tmp_path / "embeddings").glob("*.npz"))) == 3
 
 
 def test_a_dataset_keeps_its_labels(encoder, tmp_path):
@@ -86,3 +86,17 @@ def test_what_is_no_encoder_is_refused(tmp_path):
         ng.data.embed(images(), "resnet18", root=tmp_path)
     with pytest.raises(InputError, match="one vector for each of 10 inputs"):
         ng.data.embed(images(), lambda x: x.sum(0), root=tmp_path)
+
+
+def test_a_damaged_cache_is_computed_anew(encoder, tmp_path, caplog):
+    x = images()
+    first = ng.data.embed(x, encoder, root=tmp_path)
+    (path,) = (tmp_path / "embeddings").iterdir()
+    sound = bytearray(path.read_bytes())
+    sound[sound.index(first.tobytes()) + 5] ^= 1  # one bit of a number
+    for damage in (b"", bytes(sound), b"PK"):
+        path.write_bytes(damage)
+        np.testing.assert_array_equal(ng.data.embed(x, encoder, root=tmp_path), first)
+    np.savez(path, vectors=first[:3])
+    np.testing.assert_array_equal(ng.data.embed(x, encoder, root=tmp_path), first)
+    assert caplog.text.count("once more") == 4

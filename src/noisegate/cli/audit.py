@@ -18,7 +18,7 @@ from noisegate.cli.fit import Fit, load_data
 from noisegate.cli.values import check_kinds
 from noisegate.data.dataset import Dataset
 from noisegate.data.registry import DATASETS
-from noisegate.errors import DamagedFileError, InputError, MissingDataError
+from noisegate.errors import InputError
 
 #: Folder of finished folds and checkpoints, until the audit is written.
 RUNS = "runs"
@@ -136,15 +136,10 @@ def read_probabilities(path: Path, data: Dataset) -> npt.NDArray[Any]:
     Files of `noisegate predict` have such columns.
     """
     from noisegate.data import read_table
+    from noisegate.data.arrays import read_npy
 
     if path.suffix.lower() == ".npy":
-        try:
-            found: npt.NDArray[Any] = np.load(path, allow_pickle=False)
-        except FileNotFoundError:
-            raise MissingDataError(f"there is no file {path}") from None
-        except (OSError, ValueError, EOFError) as error:
-            raise DamagedFileError(f"{path} cannot be read as an array ({error})") from None
-        return found
+        return read_npy(path)
     frame = read_table(path)
     names = [f"p_{value}" for value in data.label_values]
     if lacking := [name for name in names if name not in frame.columns]:

@@ -257,11 +257,17 @@ def read_array(path: Any) -> npt.NDArray[Any]:
     path = Path(path)
     if path.suffix.lower() not in (".npz", ".npy"):
         raise InputError(f"expected an .npz or .npy file of arrays, got {path}")
-    if path.suffix.lower() != ".npy":
-        return images_first(_pick(read_npz(path), _X_NAMES, path))
+    return images_first(
+        read_npy(path) if path.suffix.lower() == ".npy" else _pick(read_npz(path), _X_NAMES, path)
+    )
+
+
+def read_npy(path: str | os.PathLike[str]) -> npt.NDArray[Any]:
+    """Read an .npy file, if it is as long as its header says and holds no Python objects."""
     check_room(regular_size(path, "an .npy file"), path, "the array")
-    with reading(path, "it may be cut off"):
-        return images_first(np.load(path, allow_pickle=False))
+    with reading(Path(path), "it may be cut off"):
+        # A map is refused where the file is shorter than the array; reading would take the memory first.
+        return np.array(np.load(path, mmap_mode="r", allow_pickle=False))
 
 
 @dataclass(frozen=True)

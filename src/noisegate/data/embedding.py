@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import io
+import logging
 import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -14,9 +15,12 @@ import numpy as np
 import numpy.typing as npt
 
 from noisegate._io.files import write_bytes
+from noisegate.data.arrays import read_npz
 from noisegate.data.dataset import Dataset, LazyInputs, as_inputs
 from noisegate.data.registry import root_folder
-from noisegate.errors import InputError
+from noisegate.errors import DamagedFileError, InputError
+
+log = logging.getLogger("noisegate")
 
 Vectors = npt.NDArray[np.float32]
 
@@ -70,9 +74,10 @@ def embed(
 
     def vectors(inputs: Any) -> Vectors:
         name = _name(inputs, module, key)
-        path = None if name is None else root_folder(root) / "embeddings" / f"{name}.npy"
-        if path is not None and path.is_file():
-            return np.load(path, allow_pickle=False)
+        path = None if name is None else root_folder(root) / "embeddings" / f"{name}.npz"
+        kept = None if path is None else _kept(path, len(inputs))
+        if kept is not None:
+            return kept
         made = np.concatenate(list(_encoded(inputs, module, batch_size, device)))
         if path is not None:
             _store(path, made)
@@ -160,8 +165,23 @@ def _bytes() -> Any:
     return torch.uint8
 
 
+def _kept(path: Path, n: int) -> Vectors | None:
+    """The vectors of an earlier call; None if there are none, or none that can be read."""
+    if not path.exists():
+        return None
+    try:
+        found = read_npz(path).get("vectors", np.empty(0))
+    except DamagedFileError as error:
+        log.warning("%s; the inputs are embedded once more", error)
+        return None
+    if found.dtype != np.float32 or found.ndim != 2 or len(found) != n:
+        log.warning("%s does not hold the vectors of these inputs; they are embedded once more", path)
+        return None
+    return found
+
+
 def _store(path: Path, vectors: Vectors) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     content = io.BytesIO()
-    np.save(content, vectors, allow_pickle=False)
+    np.savez(content, vectors=vectors)  # an archive has checksums
     write_bytes(path, content.getvalue())

@@ -58,11 +58,12 @@ def test_repeated_numbers_of_a_parquet_file_are_counted_before_they_are_read(tmp
         ng.data.load(tmp_path / "b.parquet", label="y")
 
 
-def test_a_long_text_of_a_parquet_file_that_all_rows_share_is_not_spelt_out(tmp_path, megabytes):
+@pytest.mark.parametrize("categories", [False, True])
+def test_a_long_text_of_a_parquet_file_that_all_rows_share_is_not_spelt_out(tmp_path, megabytes, categories):
     codes = pa.array(np.zeros(1000, np.int32))
     texts = pa.DictionaryArray.from_arrays(codes, pa.array(["a" * 2**16]))
     table = pa.table({"t": texts, "y": pa.array(np.arange(1000) % 2)})
-    pq.write_table(table, tmp_path / "t.parquet", store_schema=False)
+    pq.write_table(table, tmp_path / "t.parquet", store_schema=categories)
     with pytest.raises(InputError, match="its texts would need"):
         ng.data.load(tmp_path / "t.parquet", label="y")
 

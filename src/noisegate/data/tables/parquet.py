@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -61,7 +60,9 @@ def read_parquet(path: str | os.PathLike[str], only: Collection[str] | None = No
     with native_file(path) as source, pq.ParquetFile(source, read_dictionary=sorted(shared)) as file:
         table = file.read(columns=names)
     table.validate(full=True)  # texts that are not UTF-8 would be met later, by whoever uses them
-    return _spelt_out(table, shared, Path(path)) if shared else table
+    categories = {n for n in names if pa.types.is_dictionary(table.schema.field(n).type)}
+    check_room(sum(_letters(table.column(n)) for n in categories | shared), path, "its texts")
+    return _spelt_out(table, shared)
 
 
 def _chunks(metadata: Any) -> list[dict[str, Any]]:
@@ -79,16 +80,21 @@ def _chunks(metadata: Any) -> list[dict[str, Any]]:
     return found
 
 
-def _spelt_out(table: pa.Table, names: Collection[str], path: Path) -> pa.Table:
-    """The columns `names`, read as numbers of distinct texts, as the texts themselves."""
+def _letters(column: pa.ChunkedArray) -> int:
+    """Bytes that numbers of distinct texts need as texts; categories become texts when they are encoded."""
     import pyarrow.compute as pc
 
-    lengths = 0
-    for name in names:
-        for chunk in table.column(name).chunks:
-            taken = pc.binary_length(chunk.dictionary).take(chunk.indices)
-            lengths += (pc.sum(taken).as_py() or 0) + 8 * len(chunk)
-    check_room(lengths, path, "its texts")
+    found = 0
+    for chunk in column.chunks:
+        texts = chunk.dictionary
+        if is_text(texts.type):
+            taken = pc.binary_length(texts).take(chunk.indices)
+            found += (pc.sum(taken).as_py() or 0) + 8 * len(chunk)
+    return found
+
+
+def _spelt_out(table: pa.Table, names: Collection[str]) -> pa.Table:
+    """The columns `names`, read as numbers of distinct texts, as the texts themselves."""
     for name in names:
         chunks = [c.dictionary.cast(pa.large_string()).take(c.indices) for c in table.column(name).chunks]
         place = table.column_names.index(name)
