@@ -8,9 +8,15 @@ import numbers
 from collections.abc import Iterable
 from typing import Any
 
+#: Maximum number of characters of an error's message: what a file holds can be of any length.
+MOST_CHARACTERS = 1000
+
 
 class NoisegateError(Exception):
     """Base of every error noisegate raises on purpose.
+
+    Control characters in its message are escaped: names and values from files are part of messages, and
+    must not move the cursor or colour the terminal.
 
     >>> import noisegate as ng
     >>> try:
@@ -18,7 +24,14 @@ class NoisegateError(Exception):
     ... except ng.errors.NoisegateError as error:
     ...     print(type(error).__name__)
     MissingDataError
+    >>> print(ng.errors.NoisegateError("no " + chr(27) + "[31mred"))
+    no \\x1b[31mred
     """
+
+    def __str__(self) -> str:
+        text = Exception.__str__(self)
+        text = text if len(text) <= MOST_CHARACTERS else f"{text[: MOST_CHARACTERS - 4]} ..."
+        return "".join(c if c.isprintable() or c in "\n\u00a0" else _escaped(c) for c in text)
 
 
 class InputError(NoisegateError, ValueError):
@@ -42,10 +55,10 @@ class UnknownNameError(InputError):
     def __init__(self, kind: str, name: object, known: Iterable[str]) -> None:
         known = sorted(known)
         self._given = kind, name, known
-        near = difflib.get_close_matches(str(name), known, n=3, cutoff=0.5)
+        near = difflib.get_close_matches(str(name)[:60], known, n=3, cutoff=0.5)
         hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
         choice = f"there are: {', '.join(known)}" if known else "there are none"
-        super().__init__(f"unknown {kind} {name!r}{hint} ({choice})")
+        super().__init__(f"unknown {kind} {shown(repr(name), 60)}{hint} ({choice})")
 
     def __reduce__(self) -> tuple[Any, ...]:
         # An error of another process arrives pickled; by default it would be built from its message alone.
@@ -61,7 +74,7 @@ class MissingDataError(InputError, FileNotFoundError):
     noisegate.errors.MissingDataError: there is no file or folder no-such-file.csv
     """
 
-    __str__ = Exception.__str__
+    __str__ = NoisegateError.__str__
 
 
 class DamagedFileError(InputError):
@@ -187,5 +200,9 @@ def shown(value: object, limit: int = 200) -> str:
     """
     text = str(value)
     text = text if len(text) <= 4 * limit else text[: 4 * limit]
-    text = "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
+    text = "".join(c if c.isprintable() else _escaped(c) for c in text)
     return text if len(text) <= limit else text[: limit - 3] + "..."
+
+
+def _escaped(character: str) -> str:
+    return character.encode("unicode_escape").decode("ascii")

@@ -85,7 +85,7 @@ quick = Fitting("ce", "mlp-8", {"epochs": 40, "batch_size": 32}, device="cpu")
 killed, listening = [], set()
 
 def sockets():
-    """(process, address) of everything that listens."""
+    # (process, address) of everything that listens
     for process in psutil.Process().children(recursive=True):
         for connection in process.net_connections(kind="inet"):
             if connection.status == psutil.CONN_LISTEN:

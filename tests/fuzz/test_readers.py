@@ -221,7 +221,7 @@ def _try_all(
             read(path)
         except NoisegateError as error:
             message = str(error).replace(str(path), "")
-            if len(message) > 600 or any(ord(c) < 32 and c != "\n" for c in message):
+            if len(message) > 300 or any(ord(c) < 32 and c != "\n" for c in message):
                 raise ValueError(f"an unprintable or long message: {message!r}") from None
 
     damaged_files_are_errors()

@@ -16,6 +16,8 @@ LIMIT_VARIABLE = "NOISEGATE_MAX_FILE_GIB"
 DEFAULT_LIMIT = 16 * 2**30
 #: The share of the free memory that one file may take.
 SHARE = 0.8
+#: Maximum number of characters that a message says about a file, besides its name.
+MOST_CHARACTERS = 300
 
 
 def regular_size(path: str | os.PathLike[str], kind: str = "file") -> int:
@@ -104,7 +106,11 @@ def reading(path: str | Path, remedy: str = "fetch it again") -> Iterator[None]:
     """
     try:
         yield
-    except NoisegateError:
+    except NoisegateError as error:
+        # What it says of the file's content is as long as the file wants, but for its first words.
+        most = MOST_CHARACTERS + len(str(path))
+        if len(str(error)) > most:
+            error.args = (f"{str(error)[: most - 4]} ...",)
         raise
     except FileNotFoundError:
         raise MissingDataError(f"there is no file {path}") from None
@@ -122,5 +128,5 @@ def reading(path: str | Path, remedy: str = "fetch it again") -> Iterator[None]:
 
 
 def _damaged(path: str | Path, error: BaseException, remedy: str) -> DamagedFileError:
-    reason = shown(error) or type(error).__name__
+    reason = shown(error, 150) or type(error).__name__
     return DamagedFileError(f"{path} is cut off or is not what it should be: {reason}; {remedy}")

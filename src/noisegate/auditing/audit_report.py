@@ -159,7 +159,7 @@ class AuditReport:
     def precision(self) -> dict[str, Estimate]:
         """The expected share of wrong labels among the rows flagged "look" and "sure"."""
         found = self.info.get("precision") or {}
-        return {name: _estimate(found[name]) for name in _FLAGS if name in found}
+        return {name: _estimate(found[name]) for name in ("look", "sure") if name in found}
 
     @property
     def transition(self) -> npt.NDArray[np.float64] | None:
