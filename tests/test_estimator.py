@@ -2,6 +2,7 @@
 
 import datetime
 import json
+import uuid
 import warnings
 
 import numpy as np
@@ -10,6 +11,7 @@ import polars
 import pyarrow as pa
 import pytest
 import torch
+from scipy import sparse
 from sklearn import config_context
 from sklearn.base import clone
 from sklearn.compose import make_column_transformer
@@ -580,3 +582,64 @@ def test_a_verbose_fit_says_what_columns_were_read_as(capsys):
     assert "colour  category (3 values)" in capsys.readouterr().out
     with pytest.raises(ValueError, match="Invalid parameter 'warm_start'"):
         classifier().set_params(warm_start=True)
+
+
+def test_frames_whose_names_are_of_several_kinds(tmp_path):
+    frame, y = mixed()
+    frame = frame[["number", "colour"]].rename(columns={"number": 0}).assign(**{"key": list(frame["flag"])})
+    clf = classifier(method="ce", network="linear", recipe={"epochs": 2}).fit(frame, y)
+    assert [column.name for column in clf.reader_.columns] == ["0", "colour", "key"]
+    assert clf.n_features_in_ == 3
+    assert not hasattr(clf, "feature_names_in_")
+    clf.save(tmp_path / "m")
+    np.testing.assert_array_equal(
+        ng.NoisyLabelClassifier.load(tmp_path / "m").predict_proba(frame), clf.predict_proba(frame)
+    )
+    clf.fit(frame.rename(columns={0: "number"}), y)
+    assert list(clf.feature_names_in_) == ["number", "colour", "key"]
+    clf.fit(frame, y)  # nothing is left of the names of an earlier fit
+    assert not hasattr(clf, "feature_names_in_")
+
+
+def test_a_warning_about_columns_points_to_the_callers_line():
+    frame, y = mixed()
+    with pytest.warns(UserWarning, match="not used") as caught:
+        classifier(method="ce", network="linear", recipe={"epochs": 1}).fit(
+            frame[["number"]].assign(customer_id=np.arange(60)), y
+        )
+    assert caught[0].filename == __file__
+
+
+NAN = np.array([[1.0, 2.0], [3.0, np.nan], [np.nan, 1.0]])
+
+
+@pytest.mark.parametrize(
+    ("x", "message"),
+    [
+        (NAN, r"contains NaN in row 1, column 1 \(2 such values in all\).*give a table"),
+        (sparse.csr_array(NAN), r"contains NaN in row 1, column 1 \(2 such values in all\)"),
+        (np.where(np.isnan(NAN), np.inf, NAN), r"contains infinity in row 1, column 1.*mend it"),
+        ({"a": [1, 2, 3]}, r"X is a dict with named columns.*pandas.DataFrame\(X\)"),
+        ([{"a": 1}, {"a": 2}, {"a": 3}], r"X is a list with named columns"),
+        (np.array([(1, 2.0)] * 3, dtype=[("a", "i8"), ("b", "f8")]), "X is a ndarray with named columns"),
+        ("shop.csv", "X is the text 'shop.csv', expected an array or a table; read a file first"),
+        (
+            pd.DataFrame({"a": pd.Series(["x", "y", "\ud800"], dtype=object)}),
+            "column 'a' has a text in row 2",
+        ),
+        (["x", "y", "\ud800"], "column 'text' has a text in row 2 that is not Unicode"),
+    ],
+)
+def test_what_is_no_array_and_no_table_is_named_with_the_remedy(x, message):
+    with pytest.raises(InputError, match=message):
+        classifier().fit(x, [0, 1, 0])
+
+
+def test_uuids_are_texts():
+    frame, y = mixed()
+    keys = [uuid.UUID(int=i) for i in range(60)]
+    with pytest.warns(UserWarning, match=r"'key' \(names the rows: a different text in each\)"):
+        clf = classifier(method="ce", network="linear", recipe={"epochs": 1}).fit(
+            frame[["number"]].assign(key=keys, group=keys[:2] * 30), y
+        )
+    assert clf.reader_.columns[1].categories == (str(keys[0]), str(keys[1]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import os
 import warnings
 from collections.abc import Mapping
 from typing import Any
@@ -16,6 +17,7 @@ from sklearn.utils.validation import _check_feature_names, _check_n_features, va
 from noisegate.data.dataset import Inputs, Labels, as_inputs
 from noisegate.data.sparse import is_sparse, sparse_inputs
 from noisegate.data.tables import Frame, TableReader, as_frame, is_frame
+from noisegate.data.tables.frames import text_array
 from noisegate.errors import InputError, shown
 from noisegate.quality import Consensus
 
@@ -64,8 +66,8 @@ class TakesFrames(BaseEstimator):
                 accept_sparse="csr",
                 ensure_min_samples=2 if reset else 1,
             )
-        except ValueError as error:
-            raise _text_in_numbers(X) or error from None
+        except (ValueError, TypeError) as error:
+            raise _what_is_wrong(X) or error from None
         if reset:
             self.reader_ = None
         return sparse_inputs(checked) if is_sparse(checked) else as_inputs(checked)
@@ -80,7 +82,7 @@ class TakesFrames(BaseEstimator):
             told = {name: why for name, why in self.reader_.dropped.items() if why not in _EMPTY}
             if told:
                 columns = "; ".join(f"{name!r} ({why})" for name, why in told.items())
-                warnings.warn(f"columns that are not used: {columns}", UserWarning, stacklevel=5)
+                warnings.warn(f"columns that are not used: {columns}", UserWarning, stacklevel=4)
             return self.reader_.read(frame)
         if self.reader_ is None:  # it was trained on an array
             return self._read(_numbers(frame), reset=False)
@@ -91,7 +93,11 @@ class TakesFrames(BaseEstimator):
 
     def _name_columns(self, X: Any, frame: Frame) -> None:
         self.n_features_in_ = len(frame.names)
+        if hasattr(self, "feature_names_in_"):  # of an earlier fit
+            del self.feature_names_in_
         if _is_known_to_sklearn(X):
+            if len({isinstance(name, str) for name in X.columns}) > 1:
+                return  # scikit-learn names features only where all names are text
             _check_feature_names(self, X, reset=True)
         else:
             self.feature_names_in_ = np.array(frame.names, dtype=object)
@@ -187,14 +193,54 @@ def _listed(X: Any) -> list[Any]:
 def _text_frame(X: Any, name: str | None) -> Any:
     """One column of texts as a table."""
     texts = [None if _is_gap(value) else str(value) for value in _listed(X)]
-    return pa.table({str(name or getattr(X, "name", None) or "text"): pa.array(texts, pa.large_string())})
+    name = str(name or getattr(X, "name", None) or "text")
+    return pa.table({name: text_array(name, texts)})
 
 
-def _text_in_numbers(X: Any) -> InputError | None:
-    """What to do about the first text in an array that should hold numbers; None if there is none."""
-    array = np.asarray(X)
-    if array.ndim != 2 or array.dtype.kind not in "OU":
+def _what_is_wrong(X: Any) -> InputError | None:
+    """What to do about X that is no array of finite numbers; None where scikit-learn's words will do."""
+    if isinstance(X, str | os.PathLike):
+        return InputError(
+            f"X is the text {shown(repr(X), 80)}, expected an array or a table; read a file first, by "
+            "pandas.read_csv, or train on it by noisegate.train(noisegate.data.load(path, label=...))"
+        )
+    rows_are_named = isinstance(X, list | tuple) and len(X) > 0 and isinstance(X[0], Mapping)
+    if isinstance(X, Mapping) or rows_are_named or getattr(getattr(X, "dtype", None), "names", None):
+        return InputError(
+            f"X is a {type(X).__name__} with named columns, expected an array or a table: "
+            "give pandas.DataFrame(X)"
+        )
+    if is_sparse(X):
+        return _not_finite(X.tocoo())
+    try:
+        array = np.asarray(X)
+    except ValueError:  # rows of different length
         return None
+    if array.ndim != 2 or array.dtype.kind not in "OUf":
+        return None
+    return _not_finite(array) if array.dtype.kind == "f" else _text_in_numbers(array)
+
+
+def _not_finite(X: Any) -> InputError | None:
+    """Name the first value that is not finite in an array or a sparse matrix of coordinates."""
+    values = X.data if is_sparse(X) else X
+    bad = ~np.isfinite(values)
+    if not bad.any():
+        return None
+    place = np.argwhere(bad)[0]
+    row, column = (X.row[place[0]], X.col[place[0]]) if is_sparse(X) else place
+    gap = bool(np.isnan(values[tuple(place)]))
+    remedy = (
+        "fill the gaps or give a table (pandas, Polars, Arrow), whose gaps are read" if gap else "mend it"
+    )
+    return InputError(
+        f"Input X contains {'NaN' if gap else 'infinity'} in row {row}, column {column} ({bad.sum():,} such "
+        f"{'value' if bad.sum() == 1 else 'values'} in all); an array must hold finite numbers: {remedy}"
+    )
+
+
+def _text_in_numbers(array: npt.NDArray[Any]) -> InputError | None:
+    """What to do about the first text in an array that should hold numbers; None if there is none."""
     for row, values in enumerate(array.tolist()):
         for place, value in enumerate(values):
             if isinstance(value, str):

@@ -177,6 +177,9 @@ def plain_column(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
     """A column of one of the kinds the encoders know: number, boolean, time, text, or categories."""
     kind = column.type
     if isinstance(kind, pa.BaseExtensionType):
+        if kind.extension_name == "arrow.uuid":
+            texts = [None if value is None else str(value) for value in column.to_pylist()]
+            return pa.chunked_array([texts], pa.large_string())
         return plain_column(column.cast(kind.storage_type), name)
     if pa.types.is_nested(kind):
         raise InputError(
@@ -304,9 +307,28 @@ def _from_objects(name: Any, values: Sequence[Any], gaps: Iterable[bool]) -> pa.
             raise InputError(f"column {name!r} holds complex numbers; split them into two columns")
     try:
         return pa.array(present, from_pandas=True)
-    except (pa.ArrowException, TypeError, OverflowError):
-        texts = [None if value is None else _text(value) for value in present]
+    except (pa.ArrowException, TypeError, OverflowError, UnicodeEncodeError):
+        return text_array(name, [None if value is None else _text(value) for value in present])
+
+
+def text_array(name: Any, texts: Sequence[str | None]) -> pa.Array:
+    """Texts as an Arrow column; one that is not Unicode (half of a surrogate pair) is refused by its row."""
+    try:
         return pa.array(texts, pa.large_string())
+    except UnicodeEncodeError:
+        row = next(row for row, text in enumerate(texts) if text is not None and not _is_unicode(text))
+        raise InputError(
+            f"column {name!r} has a text in row {row} that is not Unicode ({shown(repr(texts[row]), 80)}); "
+            "mend it, for instance by text.encode(errors='replace').decode()"
+        ) from None
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _text(value: Any) -> str:
