@@ -41,6 +41,7 @@ class TakesFrames(BaseEstimator):
     """
 
     reader_: TableReader | None
+    feature_names_in_: npt.NDArray[Any]
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

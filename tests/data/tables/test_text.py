@@ -77,7 +77,7 @@ def test_gaps_empty_texts_and_new_words(reviews):
     x = reader.read(pd.DataFrame({"review": ["ŋŋŋ ʘʘʘ", None, "", "great film"]}))
     assert np.abs(x[:3, :-1]).max() == 0
     assert np.abs(x[3, :-1]).max() > 0.01
-    assert x[:, -1].tolist() == [0, 1, 0, 0]
+    assert x[:, -1].tolist() == [0, 1, 1, 0]
 
 
 def test_blocks_of_rows_change_nothing(reviews, monkeypatch):

@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 
 from noisegate.data.tables import dates, numerals
 from noisegate.data.tables.frames import Frame, as_array, as_text, is_text
+from noisegate.data.tables.gaps import without_marks
 from noisegate.errors import InputError
 
 Floats = npt.NDArray[np.floating[Any]]
@@ -88,9 +89,13 @@ class Column:
         """Whether its values are read from a text file as they stand, 001 and not 1."""
         return False
 
+    def values(self, frame: Frame) -> Any:
+        """The values of the column, None where one is missing."""
+        return frame.column(self.name)
+
     def encode(self, frame: Frame, out: Floats, met: Met) -> None:
         """Write the inputs to `out`, (N, len(features)), which is all zeros."""
-        values = frame.column(self.name)
+        values = self.values(frame)
         self.write(frame, values, out, met)
         n_gaps = values.null_count
         if n_gaps and self.missing:
@@ -145,6 +150,9 @@ class NumberColumn(Column):
     decimal: str = ""
     sign: str = ""
 
+    def values(self, frame: Frame) -> Any:
+        return without_marks(frame.column(self.name))
+
     def write(self, frame: Frame, values: Any, out: Floats, met: Met) -> None:
         if self.decimal and (is_text(values.type) or pa.types.is_dictionary(values.type)):
             numbers = as_written_numbers(frame, self.name, as_text(values), self.decimal, self.sign)
@@ -181,6 +189,9 @@ class TimeColumn(Column):
     fill: float = 0.0
     origin: float = 0.0
     order: str = "ymd"
+
+    def values(self, frame: Frame) -> Any:
+        return without_marks(frame.column(self.name))
 
     def write(self, frame: Frame, values: Any, out: Floats, met: Met) -> None:
         times = as_times(frame, self.name, values, self.order) - self.origin
@@ -303,6 +314,9 @@ def _parsed(frame: Frame, name: str, texts: Any) -> npt.NDArray[np.float64]:
     lower = pc.utf8_lower(trimmed)
     if pc.all(pc.is_in(lower.drop_null(), pa.array(["true", "false"], lower.type))).as_py():
         return _floats(pc.equal(lower, "true").cast(pa.int8()))
+    times = dates.clock(trimmed)
+    if not (np.isnan(times) & as_array(pc.is_valid(trimmed))).any():
+        return times
     raise _refused(frame, name, texts, "number")
 
 

@@ -190,13 +190,24 @@ def plain_column(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
         raise InputError(
             f"column {name!r} holds bytes; expected a number, a text or a time: drop or decode the column"
         )
-    if is_text(kind) and kind != pa.large_string():
-        return column.cast(pa.large_string())
+    if is_text(kind):
+        column = column if kind == pa.large_string() else column.cast(pa.large_string())
+        empty = pc.match_substring_regex(column, r"^\s*$")  # as in a file, where nothing stands
+        return emptied(column, empty)
     if pa.types.is_decimal(kind):
         return column.cast(pa.float64())
+    if pa.types.is_floating(kind):  # of pandas a NaN is a gap, of Polars and Arrow a value
+        return emptied(column, pc.is_nan(column))
     if pa.types.is_dictionary(kind):
         return _texts_of_categories(column)
     return column
+
+
+def emptied(column: Any, where: Any) -> Any:
+    """A column with gaps where a condition holds; the column itself where it holds nowhere."""
+    if not pc.any(where).as_py():
+        return column
+    return pc.if_else(where, pa.nulls(1, column.type)[0], column)  # None would import pandas
 
 
 def is_text(kind: pa.DataType) -> bool:

@@ -23,6 +23,7 @@ from noisegate.data.tables.columns import (
     as_written_numbers,
 )
 from noisegate.data.tables.frames import Frame, as_text, is_text
+from noisegate.data.tables.gaps import without_marks
 from noisegate.data.tables.text import TextColumn
 
 MAX_CATEGORIES = 100
@@ -42,6 +43,8 @@ _NAMES_OF_IDS = re.compile(
 _CAMEL = re.compile(r"[a-z]I[dD]$")
 #: Numbers that are the same text again after a file of text was read: `as_text` writes them like this.
 _NUMBER_AS_SHOWN = re.compile(r"-?(0|[1-9]\d{0,8})(\.\d{0,3}[1-9])?|-?[1-9]\d{9,14}")
+#: Whole numbers as they are written when they are no codes: 7, but not 007.
+_WHOLE = r"^\s*[-+]?(0|[1-9]\d{0,14})\s*$"
 #: Scripts without spaces between words.
 _UNSPACED = r"[\x{0E00}-\x{0EFF}\x{3040}-\x{30FF}\x{3400}-\x{9FFF}]"
 
@@ -79,9 +82,8 @@ def learn(
             kind
         ):  # one value and gaps: which of the two is all it says
             return _category(name, counted, max_categories)
-        as_dates = _learn_dates(frame, name, values, forced, order)
-        as_number = as_dates or _learn_written_numbers(frame, name, values, forced, decimal)
-        return as_number or _learn_texts(name, values, counted, forced, max_categories)
+        as_measured = _learn_measured(frame, name, values, forced, order, decimal)
+        return as_measured or _learn_texts(name, values, counted, forced, max_categories)
     times = pa.types.is_timestamp(kind) or pa.types.is_date(kind)
     numbers = as_times(frame, name, values) if times else as_numbers(frame, name, values)
     if np.nanmin(numbers) == np.nanmax(numbers):
@@ -117,6 +119,23 @@ def _numbers_name_rows(name: str, numbers: npt.NDArray[np.float64]) -> bool:
     return len(np.unique(numbers)) == n
 
 
+def _learn_measured(
+    frame: Frame, name: str, values: Any, forced: bool, order: str | None, decimal: str | None
+) -> Column | str | None:
+    """What a column of dates or numbers written as text becomes; None if it holds other texts."""
+    given = without_marks(values)
+    if pc.count_distinct(given).as_py() < 2:
+        return None
+    found = _learn_dates(frame, name, given, forced, order)
+    found = found or _learn_written_numbers(frame, name, given, forced, decimal)
+    if found is None and given is not values and pc.all(pc.match_substring_regex(given, _WHOLE)).as_py():
+        # Digits alone may be codes, but among codes nobody marks gaps.
+        return _number(name, as_numbers(frame, name, given), True, False)
+    if found is None and not np.isnan(dates.clock(given.drop_null())).any():
+        return _number(name, as_numbers(frame, name, given), given.null_count > 0, False)
+    return found
+
+
 def _learn_dates(
     frame: Frame, name: str, values: Any, forced: bool, order: str | None
 ) -> Column | str | None:
@@ -128,8 +147,10 @@ def _learn_dates(
     if not orders or forced:
         return None
     example = values.drop_null()[0].as_py()
+    ways = " or ".join(f"dates={each} ({dates.FIRST[each]})" for each in orders)
+    count = "two" if len(orders) == 2 else "three"
     return (
-        f"dates such as {example} can be read in two ways: say which by dates=dmy (day first) or dates=mdy, "
+        f"dates such as {example} can be read in {count} ways: say which by {ways}, "
         "or write them as 2026-11-18"
     )
 
