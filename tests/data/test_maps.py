@@ -213,8 +213,9 @@ def test_masks_written_as_jpeg(tmp_path):
         with Image.open(mask) as image:
             image.save(mask.with_suffix(".jpg"))
         mask.unlink()
-    with pytest.raises(InputError, match="a JPEG blurs class numbers: write masks as PNG"):
-        ng.data.load(tmp_path, values="0:0,40:1,80:2")
+    for options in ({"values": "0:0,40:1,80:2"}, {}):
+        with pytest.raises(InputError, match="a JPEG blurs class numbers: write masks as PNG"):
+            ng.data.load(tmp_path, **options)
 
 
 def test_a_mask_of_another_size(tmp_path):
@@ -238,12 +239,34 @@ def test_colour_masks(tmp_path):
     text = wrong(
         tmp_path / "own", own[masks], "colour image where class numbers are expected", classes=["a", "b", "c"]
     )
-    assert "(10, 200, 30)" in text
-    assert "option palette=[[r,g,b]" in text
+    assert "option palette=[[1,2,3],[9,9,8],[10,200,30]]" in text
+    assert text.count("colour image") == 1
+    assert "(also 1.png, 2.png" in text
     data = ng.data.load(tmp_path / "own", palette=own.tolist(), classes=["a", "b", "c"])
     assert np.array_equal(data.train.y, masks)
     with pytest.raises(InputError, match=r"holds the colours \(9, 9, 8\), which stand for no class"):
         ng.data.load(tmp_path / "own", palette=own[:2].tolist(), classes=["a", "b"])
+
+
+def test_colour_masks_with_a_colour_for_no_label(tmp_path):
+    colours = np.array([(1, 2, 3), (9, 9, 8), (255, 255, 255)], np.uint8)
+    masks = plain()
+    text = wrong(tmp_path, colours[masks], "colour image", classes=["a", "b"])
+    assert (
+        "palette=[[1,2,3],[9,9,8]], and void_colour=[255,255,255] if that marks pixels without a label"
+        in text
+    )
+    given = {"palette": colours[:2].tolist(), "classes": "a,b"}
+    with pytest.raises(InputError, match=r"\(255, 255, 255\), which stand for no class .* void_colour="):
+        ng.data.load(tmp_path, **given)
+    for void in ([255, 255, 255], "255,255,255"):
+        data = ng.data.load(tmp_path, void_colour=void, **given)
+        assert np.array_equal(data.train.y, np.where(masks == 2, VOID, masks))
+    assert data.reader.coding.void_colour == (255, 255, 255)
+    for colour in ([1, 2], [1, 2, 300], "red", 3):
+        for name, value in (("palette", [colour]), ("void_colour", colour)):
+            with pytest.raises(InputError, match=f"{name}: a colour is three numbers"):
+                ng.data.load(tmp_path, **given | {name: value})
 
 
 def test_images_in_place_of_masks(tmp_path):
@@ -251,6 +274,11 @@ def test_images_in_place_of_masks(tmp_path):
     write_image(tmp_path / "masks" / "1.png", 40, 40)
     with pytest.raises(InputError, match="hundreds of colours, as a photograph has"):
         ng.data.load(tmp_path, classes=["a", "b", "c"])
+    write_image(tmp_path / "masks" / "0.jpg", 40, 40)
+    (tmp_path / "masks" / "0.png").unlink()
+    for options in ({"classes": "a,b,c"}, {}):
+        with pytest.raises(InputError, match="JPEG blurs .* were images and masks swapped"):
+            ng.data.load(tmp_path, **options)
 
 
 def test_a_damaged_mask_is_named(tmp_path):

@@ -19,12 +19,15 @@ from noisegate.data.decoding import converted
 from noisegate.data.images import RESIDENT_BYTES, walk
 from noisegate.data.masks import (
     COMMON_VOID,
+    JPEG_ADVICE,
     NAMED,
+    VOC_VOID,
     Coding,
     Colour,
     colour_codes,
     coloured_as,
     ending,
+    is_jpeg,
     mask_content,
     paired,
     read_masks,
@@ -279,6 +282,7 @@ def load_map_folder(
     values: str | Mapping[int, int] | None = None,
     void: str | int | Sequence[int] | None = None,
     palette: str | Sequence[Colour] | None = None,
+    void_colour: str | Colour | None = None,
     channels: int = 3,
     resident: bool | str = "auto",
     name: str | None = None,
@@ -299,6 +303,8 @@ def load_map_folder(
     palette : "voc", sequence of colours, optional
         The colours of the classes, for masks that are colour images; by default those of the first
         mask's own palette, if it has one.
+    void_colour : colour, optional
+        With `palette`: the colour of pixels without a label; by default VOC's, (224, 224, 192).
     channels : {1, 3}
     resident : bool or "auto"
         Hold the images in memory; "auto": if they take at most 1 GiB. Masks always are.
@@ -314,7 +320,9 @@ def load_map_folder(
     if set(parts) == {"train", "val"}:
         parts = {"train": parts["train"], "test": parts["val"]}
     names = classes.split(",") if isinstance(classes, str) else classes
-    coding = _coding(folder, parts["train"], names, _values(values), _numbers(void), palette)
+    colours = _palette(palette)
+    unlabelled = VOC_VOID if void_colour is None else _colours([void_colour], "void_colour")[0]
+    coding = _coding(folder, parts["train"], names, _values(values), _numbers(void), colours, unlabelled)
     info = {"path": str(folder)}
     return map_dataset(
         name or folder.resolve().name, parts, coding, channels=channels, resident=resident, info=info
@@ -343,6 +351,29 @@ def _numbers(given: str | int | Sequence[int] | None) -> tuple[int, ...] | None:
         return tuple(int(number) for number in several if number != "")
     except (TypeError, ValueError):
         raise InputError(f"void must be one number or several, e.g. 11,255, got {given!r}") from None
+
+
+def _palette(given: str | Sequence[Any] | None) -> tuple[Colour, ...] | None:
+    """The colours of the classes."""
+    if given is None or isinstance(given, str):
+        if given not in (None, "voc"):
+            raise InputError(f"palette must be 'voc' or a list of colours [[r,g,b],...], got {given!r}")
+        return None if given is None else voc_colours(256)
+    return _colours(given, "palette")
+
+
+def _colours(given: Sequence[Any], name: str) -> tuple[Colour, ...]:
+    """Colours as numbers or in the words of the command line, "255,255,255"."""
+    found = []
+    for colour in given:
+        try:
+            channels = [int(c) for c in (colour.split(",") if isinstance(colour, str) else colour)]
+        except (TypeError, ValueError):
+            channels = []
+        if len(channels) != 3 or not all(0 <= c <= 255 for c in channels):
+            raise InputError(f"{name}: a colour is three numbers [r,g,b] from 0 to 255, got {colour!r}")
+        found.append((channels[0], channels[1], channels[2]))
+    return tuple(found)
 
 
 def _beside(folder: Path) -> tuple[Path, Path] | None:
@@ -382,16 +413,13 @@ def _coding(
     classes: Sequence[str] | None,
     values: Mapping[int, int] | None,
     void: Sequence[int] | None,
-    palette: str | Sequence[Colour] | None,
+    palette: Sequence[Colour] | None,
+    void_colour: Colour,
 ) -> Coding:
     """What the masks mean, as far as the options leave it open: from `classes.txt` and the masks themselves."""
     listed = folder / "classes.txt"
     if classes is None and listed.is_file():
         classes = [line.strip() for line in listed.read_text(encoding="utf-8").splitlines() if line.strip()]
-    if isinstance(palette, str):
-        if palette != "voc":
-            raise InputError(f"palette must be 'voc' or a list of colours, got {palette!r}")
-        palette = voc_colours(256)
     if classes is None or void is None:
         seen = _seen(pairs)
         if void is None:
@@ -400,10 +428,10 @@ def _coding(
             numbers = {number: mask for number, mask in seen.items() if number not in void}
             count = _count(numbers, values, palette)
             classes = [str(label) for label in range(count)]
-    colours = None if palette is None else tuple((c[0], c[1], c[2]) for c in list(palette)[: len(classes)])
+    colours = None if palette is None else tuple(palette[: len(classes)])
     coding = Coding(tuple(classes), values, tuple(void), colours)
-    if palette is not None and len(colours or ()) == len(classes):
-        coding = dataclasses.replace(coding, void_colour=(224, 224, 192))
+    if len(colours or ()) == len(classes):
+        coding = dataclasses.replace(coding, void_colour=void_colour)
     return coloured_as(coding, pairs[0][1])
 
 
@@ -432,6 +460,15 @@ def _count(
     """How many classes there are, by the numbers that masks hold and a file with each."""
     if values is not None:
         return max(values.values()) + 1
+    lossy = next((mask for mask in seen.values() if is_jpeg(mask)), None)
+    if lossy is not None:
+        coloured = min(seen) < 0
+        likely = (
+            "were images and masks swapped?"
+            if coloured
+            else "if it is exact, name the classes (option classes)"
+        )
+        raise InputError(f"{lossy}: {JPEG_ADVICE}; {likely}")
     if palette is not None:
         codes = {(c[0] << 16 | c[1] << 8 | c[2]): label for label, c in enumerate(palette)}
         known = [codes[-1 - code] for code in seen if code < 0 and -1 - code in codes]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -17,6 +18,8 @@ from noisegate.noise.base import VOID
 
 #: What masks commonly hold where there is no label.
 COMMON_VOID = 255
+#: The colour of VOC's palette for that.
+VOC_VOID = (224, 224, 192)
 _UNKNOWN = np.int16(-1)
 #: The labelIds of Cityscapes' 19 classes, in the order of their trainIds.
 CITYSCAPES_IDS = (7, 8, 11, 12, 13, 17, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 31, 32, 33)
@@ -130,7 +133,8 @@ class Coding:
         if unknown:
             raise MaskError(
                 f"holds the colours {_listed(unknown)}, which stand for no class",
-                "give a colour for each class (option palette) and a class for each colour (option classes)",
+                "give each class its colour (option palette=[[r,g,b],...]); the colour of pixels without a label "
+                "is the option void_colour=[r,g,b]",
             )
         return labels[places.reshape(codes.shape)]
 
@@ -216,12 +220,18 @@ def _palette_advice(seen: Sequence[Colour]) -> str:
     voc = {colour: label for label, colour in enumerate(voc_palette(256))}
     if len(seen) > 128:
         return "hundreds of colours, as a photograph has: were images and masks swapped?"
-    if all(colour in voc or colour == (224, 224, 192) for colour in seen):
+    if all(colour in voc or colour == VOC_VOID for colour in seen):
         numbers = sorted(voc[colour] for colour in seen if colour in voc)
         return f"its colours are those of PASCAL VOC's classes {_listed(numbers)} (option palette=voc)"
-    listed = ", ".join(map(str, seen[:NAMED]))
+    void = next((colour for colour in ((255, 255, 255), VOC_VOID) if colour in seen and len(seen) > 2), None)
+    classes = [list(colour) for colour in seen if colour != void]
+    colours = json.dumps(classes[:NAMED], separators=(",", ":"))
     return (
-        f"its {len(seen)} colours are {listed}, ...: give them class by class (option palette=[[r,g,b],...])"
+        f"name its {len(seen)} colours in the order of the classes (option palette="
+        + (f"{colours[:-1]},...]" if len(classes) > NAMED else colours)
+        + f", and void_colour={json.dumps(void or (0, 0, 0), separators=(',', ':'))} "
+        + ("if that" if void else "if one, e.g. black,")
+        + " marks pixels without a label)"
     )
 
 
@@ -280,34 +290,46 @@ def read_masks(
         Names the first files that are wrong, what is in them, and the likely mapping.
     """
     out = np.full((len(paths), *full), VOID, np.int8 if len(coding.classes) <= 127 else np.int16)
-    wrong: list[str] = []
+    wrong: dict[str, list[str]] = {}
     advice: list[str] = []
 
     def read(row: int) -> tuple[str, str] | None:
         numbers = mask_content(paths[row])
         if numbers.shape[:2] != tuple(sizes[row]):
             (h, w), (height, width) = numbers.shape[:2], sizes[row]
-            return f"{paths[row]} is of {w} x {h} pixels, its image of {width} x {height}", ""
+            return f"is of {w} x {h} pixels, its image of {width} x {height}", ""
         try:
             labels = coding.decode(numbers)
         except MaskError as error:
-            lossy = os.path.splitext(paths[row])[1].lower() in (".jpg", ".jpeg")
-            return f"{paths[row]} {error.what}", JPEG_ADVICE if lossy else error.advice
+            swapped = "; or were images and masks swapped?" if numbers.ndim == 3 else ""
+            return error.what, JPEG_ADVICE + swapped if is_jpeg(paths[row]) else error.advice
         out[row, : labels.shape[0], : labels.shape[1]] = labels
         return None
 
     with ThreadPoolExecutor(max_workers=min(8, os.cpu_count() or 1)) as pool:
-        for found in pool.map(read, range(len(paths))):
+        for path, found in zip(paths, pool.map(read, range(len(paths))), strict=True):
             if found is not None:
-                wrong.append(found[0])
+                wrong.setdefault(found[0], []).append(path)
                 advice += [found[1]] if found[1] else []
-                if len(wrong) >= NAMED:
+                if sum(map(len, wrong.values())) >= NAMED:
                     break
     if wrong:
         # What most of them suggest: of masks without the highest class the numbers say less.
         likely = [max(advice, key=advice.count)] if advice else []
-        raise InputError("masks cannot be trained on: " + "; ".join([*wrong, *likely]))
+        told = [_told(what, files) for what, files in wrong.items()]
+        raise InputError("masks cannot be trained on: " + "; ".join([*told, *likely]))
     return out
+
+
+def _told(what: str, files: Sequence[str]) -> str:
+    """What is wrong with the first file, and the names of others of which it is true."""
+    others = ", ".join(os.path.basename(file) for file in files[1:])
+    return f"{files[0]} {what}" + (f" (also {others})" if others else "")
+
+
+def is_jpeg(path: str) -> bool:
+    """Whether the file's name is that of a JPEG, which cannot hold exact classes."""
+    return os.path.splitext(path)[1].lower() in (".jpg", ".jpeg")
 
 
 def paired(images: Mapping[str, str], masks: Mapping[str, str], what: str) -> Iterator[tuple[str, str]]:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from noisegate.data.dataset import Dataset
 from noisegate.data.maps import Pairs, map_dataset
-from noisegate.data.masks import Coding, paired, voc_palette
+from noisegate.data.masks import VOC_VOID, Coding, paired, voc_palette
 from noisegate.data.registry import Source, find, register
 from noisegate.errors import DamagedFileError, InputError, MissingDataError
 
@@ -89,7 +89,7 @@ def voc2012(*, root: Path, train: str = "train", resident: bool | str = "auto") 
 
     plain = "SegmentationClass" if (folder / "SegmentationClass").is_dir() else masks
     parts = {"train": pairs(name, masks), "test": pairs("val.txt", plain)}
-    coding = Coding(VOC_CLASSES, palette=voc_palette(21), void_colour=(224, 224, 192))
+    coding = Coding(VOC_CLASSES, palette=voc_palette(21), void_colour=VOC_VOID)
     return map_dataset("voc2012", parts, coding, resident=resident, info={"path": str(folder)})
 
 
