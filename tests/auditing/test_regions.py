@@ -92,13 +92,12 @@ def test_every_planted_region_is_a_row(audited, tmp_path):
     _, audit = saved(audited, tmp_path)
     lines = audit.rows
     assert sorted(lines["image"]) == ["images/1.png", "images/1.png", "images/3.png"]
-    # Inside of the given segment, whose outermost two pixels are left out.
-    assert set(lines["pixels"]) == {16}
+    assert set(lines["pixels"]) == {64}
     assert lines["quality"].tolist() == pytest.approx([0.05] * 3)
     assert lines["suggested_probability"].tolist() == pytest.approx([0.9] * 3)
     regions = StoredRegions.read(audit)
     found = {(int(image), *box[:2]) for image, box in zip(regions.image, regions.boxes.tolist(), strict=True)}
-    assert found == {(row, t + 2, left + 2) for row, squares in WRONG.items() for t, left, _ in squares}
+    assert found == {(row, t, left) for row, squares in WRONG.items() for t, left, _ in squares}
     assert len(audit_report.AuditReport.load(tmp_path / "audit").issues) == 3
 
 
@@ -121,7 +120,7 @@ def test_pictures_show_the_suggested_class(audited, tmp_path):
     assert isinstance(content, RegionPictures)
     row = int(audit.rows.loc[audit.rows["image"] == "images/3.png", "row"].iloc[0])
     view = content.view(row)
-    assert view.cells[1] == ("region", "16 pixels, rows 6 to 9, columns 10 to 13")
+    assert view.cells[1] == ("region", "64 pixels, rows 4 to 11, columns 8 to 15")
     shown = {}
     for layer in view.layers:
         with Image.open(io.BytesIO(content.picture(row, layer, 96))) as picture:
@@ -129,7 +128,7 @@ def test_pictures_show_the_suggested_class(audited, tmp_path):
     # Two pixels of the picture for one of the image; the whole image has rows 0 to 31.
     whole = shown["whole image, suggested"]
     assert whole.shape == (64, 96, 3)
-    assert whole[13, 21].tolist() == [255, 0, 0]  # the frame
+    assert whole[9, 17].tolist() == [255, 0, 0]  # the frame
     photograph = np.asarray(Image.open(tmp_path / "data/images/3.png")).astype(float)[7, 11]
     blend = 0.3 * (0.65 * photograph + 0.35 * np.array(voc_palette(3)[1])) + 0.7 * np.array(voc_palette(3)[0])
     assert np.abs(whole[15, 23] - blend).max() <= 1

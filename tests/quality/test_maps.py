@@ -57,15 +57,40 @@ def scene():
     return probs, labels
 
 
-def test_a_wrong_segment_is_one_region_inside_its_eroded_mask():
+def test_a_wrong_segment_is_one_region_found_inside_and_grown_back_to_its_rim():
     probs, labels = scene()
     (region,) = map_regions(probs, labels, margin=2)
     assert (region.given, region.suggested) == (1, 2)
-    assert region.box == (12, 17, 28, 33)
-    assert region.pixels == 16 * 16
+    assert region.box == (10, 15, 30, 35)
+    assert region.pixels == 20 * 20
     assert region.mask.all()
     assert region.quality == pytest.approx(0.05)
-    assert region.weight == pytest.approx(256 * 0.95)
+    assert region.weight == pytest.approx(400 * 0.95)
+    # It needs enough pixels inside, here 16 x 16.
+    assert map_regions(probs, labels, margin=2, smallest=256)
+    assert map_regions(probs, labels, margin=2, smallest=257) == []
+
+
+def test_a_region_grows_only_where_the_network_says_the_same_class():
+    probs, labels = scene()
+    # In the lower half it says the given class, above and left of row 12 another one.
+    probs[:, 20:] = 0.05
+    np.put_along_axis(probs[:, 20:], labels[None, 20:].astype(int), 0.9, 0)
+    probs[:, 10:12, 15:25] = np.array([0.9, 0.05, 0.05])[:, None, None]
+    (region,) = map_regions(probs, labels, margin=2)
+    expected = np.zeros((40, 50), bool)
+    expected[10:20, 15:35] = True
+    expected[10:12, 15:25] = False
+    found = np.zeros((40, 50), bool)
+    top, left, bottom, right = region.box
+    found[top:bottom, left:right] = region.mask
+    assert np.array_equal(found, expected)
+    # By as many pixels as were left out, though it is unsure of the same class further away.
+    unsure, labels = scene()
+    unsure[2, 10:30, 15:35] = 0.4
+    unsure[2, 17:23, 22:28] = 0.9
+    (near,) = map_regions(unsure, labels, margin=2)
+    assert near.box == (15, 20, 25, 30)
 
 
 def test_thin_lines_at_boundaries_are_no_regions():
@@ -85,7 +110,7 @@ def test_unsure_void_and_small_regions_are_left_out():
     part = labels.copy()
     part[:, :25] = VOID
     (region,) = map_regions(probs, part, margin=2)
-    assert region.box[1] == 27
+    assert region.box[1] == 25
     two = labels.copy()
     two[18:22] = 0  # cuts the square in two
     assert [r.pixels for r in map_regions(probs, two, margin=0)][:2] == [160, 160]
@@ -120,9 +145,9 @@ def test_an_overlay_shows_the_suggested_class_in_a_red_frame():
     colours = np.array([[0, 0, 0], [0, 255, 0], [0, 0, 255]])
     picture = overlay(np.full((3, 40, 50), 100, np.uint8), labels, regions, colours)
     assert picture.shape == (40, 50, 3)
-    assert picture[12, 17].tolist() == [255, 0, 0]
+    assert picture[10, 15].tolist() == [255, 0, 0]
     assert picture[20, 25, 2] > 150
-    assert picture[11, 16].tolist() == [65, 154, 65]  # the given class, around the region
+    assert picture[9, 14].tolist() == [65, 65, 65]  # the given class, around the region
     grey = overlay(np.full((1, 40, 50), 100, np.uint8), labels, [], colours)
     assert grey.shape == (40, 50, 3)
 

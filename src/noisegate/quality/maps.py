@@ -15,6 +15,8 @@ from noisegate.noise.base import VOID
 Array = npt.NDArray[Any]
 #: Of the soft minimum; as in cleanlab.
 TEMPERATURE = 0.1
+#: Pixels are neighbours of the eight around them.
+SQUARE = np.ones((3, 3), bool)
 
 
 @dataclass(frozen=True)
@@ -134,19 +136,37 @@ def map_regions(
     suspect = sure & (said != y) & (y != VOID) & inner(y, margin)
     found = []
     # One number for a pair of classes: a region is connected pixels of one pair.
-    pairs = np.where(suspect, np.where(y == VOID, 0, y).astype(np.int64) * len(probs) + said, -1)
+    pairs = np.where(y == VOID, -1, y.astype(np.int64) * len(probs) + said)
     for pair in np.unique(pairs[suspect]):
-        numbers, _ = ndimage.label(pairs == pair, structure=np.ones((3, 3)))
+        same = pairs == pair
+        numbers, _ = ndimage.label(_grown(_large(suspect & same, smallest), same, margin), structure=SQUARE)
+        given, suggested = divmod(int(pair), len(probs))
         for number, place in enumerate(ndimage.find_objects(numbers), 1):
             mask = numbers[place] == number
-            pixels = int(mask.sum())
-            if pixels >= smallest:
-                given, suggested = divmod(int(pair), len(probs))
-                box = (place[0].start, place[1].start, place[0].stop, place[1].stop)
-                mean = float(quality[place][mask].mean())
-                sure_of = float(np.asarray(probs)[suggested][place][mask].mean())
-                found.append(Region(given, suggested, pixels, mean, sure_of, box, mask))
+            box = (place[0].start, place[1].start, place[0].stop, place[1].stop)
+            mean = float(quality[place][mask].mean())
+            sure_of = float(np.asarray(probs)[suggested][place][mask].mean())
+            found.append(Region(given, suggested, int(mask.sum()), mean, sure_of, box, mask))
     return sorted(found, key=lambda region: -region.weight)
+
+
+def _large(mask: npt.NDArray[np.bool_], smallest: int) -> npt.NDArray[np.bool_]:
+    """The connected parts of a mask that have at least `smallest` pixels."""
+    from scipy import ndimage
+
+    numbers, count = ndimage.label(mask, structure=SQUARE)
+    kept = np.bincount(numbers.ravel(), minlength=count + 1) >= smallest
+    kept[0] = False
+    return kept[numbers]
+
+
+def _grown(mask: npt.NDArray[np.bool_], within: npt.NDArray[np.bool_], steps: int) -> npt.NDArray[np.bool_]:
+    """A mask and the pixels `within` that are `steps` neighbours or fewer away from it."""
+    from scipy import ndimage
+
+    if not steps or not mask.any():
+        return mask
+    return ndimage.binary_dilation(mask, SQUARE, iterations=steps, mask=within)
 
 
 def inner(labels: Array, margin: int) -> npt.NDArray[np.bool_]:
