@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from noisegate.data.tables.separators import HEADER, separator_in
 from noisegate.errors import DamagedFileError, MissingDataError
 
 _BOM = b"\xef\xbb\xbf"
@@ -69,9 +70,11 @@ class CsvFile:
     def __init__(self, path: str | os.PathLike[str], rows: int | None = None) -> None:
         self.path = Path(path)
         lower = self.path.name.lower()
-        self.separator = b"\t" if lower.endswith((".tsv", ".tsv.gz")) else b","
-        self._cell = cell_pattern(self.separator)
         self.content = self._read(lower.endswith(".gz"))
+        header = bytes(self.content[:HEADER]).decode("utf-8", "replace")
+        expected = "\t" if lower.endswith((".tsv", ".tsv.gz")) else ","
+        self.separator = separator_in(header, expected).encode()
+        self._cell = cell_pattern(self.separator)
         found = None
         if rows is not None and re.search(rb"\r(?!\n)", self.content) is None:
             found = self._quick()

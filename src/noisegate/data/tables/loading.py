@@ -16,7 +16,7 @@ from noisegate.data.arrays import Classes, label_array
 from noisegate.data.dataset import Dataset, Labels, Split
 from noisegate.data.tables.encoding import TableReader
 from noisegate.data.tables.frames import Frame, as_frame, as_text, is_text, listed
-from noisegate.data.tables.reading import SEPARATORS, read_frame
+from noisegate.data.tables.reading import read_frame
 from noisegate.errors import InputError
 
 #: Numbers as they are written when they are names of classes (1, -1, 2.0, but not 01), and measured values.
@@ -91,10 +91,6 @@ def label_codes(frame: Frame, label: str | None) -> tuple[npt.NDArray[Any], npt.
     if label is None:
         raise InputError(
             f"{frame.what}: say which column holds the labels, label=...; there are {listed(frame.names)}"
-        )
-    if label not in frame.names and len(frame.names) == 1 and any(mark in frame.names[0] for mark in ";\t,|"):
-        raise InputError(
-            f"{frame.what} has no column {label!r}; {SEPARATORS}; there are {listed(frame.names)}"
         )
     column = frame.column(label)
     if column.null_count:

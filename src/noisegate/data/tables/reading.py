@@ -1,12 +1,11 @@
-"""Table files: CSV and TSV, packed by gzip or not, and Parquet."""
+"""Table files: CSV and TSV (also with ; or | between values), packed by gzip or not, and Parquet."""
 
 from __future__ import annotations
 
 import contextlib
-import gzip
 import os
+import re
 import warnings
-import zlib
 from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,13 +16,13 @@ from noisegate._io.foreign import check_room, memory_limit, regular_size
 from noisegate._turns import TURN
 from noisegate.data.tables.frames import Frame, as_frame, checked, is_text
 from noisegate.data.tables.parquet import native_file, parquet_schema, read_parquet
+from noisegate.data.tables.separators import separator_of
 from noisegate.errors import DamagedFileError, InputError, NoisegateError, shown
 
 if TYPE_CHECKING:
     import pandas as pd
 
 TABLE_SUFFIXES = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".parquet", ".pq")
-SEPARATORS = "values are separated by commas (.csv) or tabs (.tsv) only"
 #: What stands for a missing value in a file of text: what pandas takes for one.
 GAPS = [
     "", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN", "<NA>", "N/A",
@@ -35,8 +34,6 @@ BLOCK = 2**22
 EXPANSION = 4
 #: gzip cannot compress by more than this.
 MOST_COMPRESSION = 1032
-#: Letters of a header that are looked at for a hint.
-HEADER = 2**16
 
 
 def read_frame(
@@ -113,10 +110,9 @@ def read_table(path: str | os.PathLike[str], *, texts: Collection[str] = ()) -> 
 def _options(path: Path, types: dict[str, Any], only: Collection[str] | None = None) -> dict[str, Any]:
     from pyarrow import csv
 
-    tabs = path.name.lower().endswith((".tsv", ".tsv.gz"))
     return {
         "read_options": csv.ReadOptions(block_size=BLOCK),
-        "parse_options": csv.ParseOptions(delimiter="\t" if tabs else ",", newlines_in_values=True),
+        "parse_options": csv.ParseOptions(delimiter=separator_of(path), newlines_in_values=True),
         "convert_options": csv.ConvertOptions(
             column_types=types,
             null_values=GAPS,
@@ -220,7 +216,7 @@ def _read_leniently(path: Path, texts: frozenset[str]) -> pa.Table:
         warnings.simplefilter("error", pd.errors.ParserWarning)
         frame = pd.read_csv(
             _content(path),
-            sep="\t" if path.name.lower().endswith((".tsv", ".tsv.gz")) else ",",
+            sep=separator_of(path),
             low_memory=False,
             encoding="utf-8-sig",
             index_col=False,
@@ -232,25 +228,15 @@ def _read_leniently(path: Path, texts: frozenset[str]) -> pa.Table:
 def _damaged(path: Path, error: Exception) -> InputError:
     """What is wrong with a file that cannot be read, and what to do."""
     text = shown(error)
-    hint = _separator_hint(path)
     if type(error).__name__ == "ParserWarning":
+        return DamagedFileError(f"{path} has rows with more values than the header has names; mend it")
+    long = re.search(r"Expected (\d+) fields in line (\d+), saw (\d+)", text)
+    if long is not None:
         return DamagedFileError(
-            f"{path} has rows with more values than the header has names; {hint or 'mend it'}"
+            f"{path}: line {long[2]} has {long[3]} values, and the header {long[1]} names: mend the line"
         )
     if type(error).__name__ == "EmptyDataError" or "Empty CSV file" in text:
         return InputError(f"{path} is empty; expected a header line and rows")
     if isinstance(error, UnicodeDecodeError) or "invalid UTF8" in text:
         return DamagedFileError(f"{path} is not UTF-8 text ({text}); save it as UTF-8")
-    return DamagedFileError(f"{path} cannot be read as a table ({text}){'; ' + hint if hint else ''}")
-
-
-def _separator_hint(path: Path) -> str:
-    """What to do about a file whose header looks as if something else stood between the values; else nothing."""
-    opened = gzip.open if path.name.lower().endswith(".gz") else open
-    try:
-        with opened(path, "rt", encoding="utf-8-sig") as file:
-            header = file.readline(HEADER)
-    except (OSError, ValueError, EOFError, zlib.error):
-        return ""
-    other = max(";|", key=header.count)
-    return f"{SEPARATORS}, its header has {other!r}" if header.count(other) > header.count(",") else ""
+    return DamagedFileError(f"{path} cannot be read as a table ({text})")
