@@ -1,5 +1,6 @@
 """The log: undo and redo, conflicts, requests sent twice, several connections, kills."""
 
+import contextlib
 import os
 import signal
 import sqlite3
@@ -11,10 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from noisegate.auditing import stored
 from noisegate.auditing.decisions import Decisions
 from noisegate.auditing.records import Choice
-from noisegate.auditing.state import State
-from noisegate.errors import DamagedFileError, InputError
+from noisegate.auditing.state import State, open_log
+from noisegate.errors import DamagedFileError, InputError, NoisegateError
 
 
 @pytest.fixture
@@ -131,6 +133,54 @@ def test_other_audits_and_damage_are_refused(log, tmp_path):
     (tmp_path / "x.sqlite").write_bytes(b"no database" * 100)
     with pytest.raises(DamagedFileError, match="cannot be used"):
         Decisions(tmp_path / "x.sqlite", "a" * 12)
+
+
+BAD = {
+    "row": "INSERT INTO decisions VALUES (1, 1, 999999, 1, 0, 0, 1, 'ana', '')",
+    "row below": "INSERT INTO decisions VALUES (1, 1, -1, 1, 0, 0, 1, 'ana', '')",
+    "kind": "INSERT INTO decisions VALUES (1, 1, 0, 99, 0, 0, 1, 'ana', '')",
+    "class": "INSERT INTO decisions VALUES (1, 1, 0, 1, 99, 0, 1, 'ana', '')",
+    "text": "INSERT INTO decisions VALUES (1, 1, 'a', 1, 0, 0, 1, 'ana', '')",
+    "bytes": "INSERT INTO decisions VALUES (1, 1, 0, 1, 0, 0, 1, x'ff', '')",
+    "trigger": "CREATE TRIGGER t AFTER INSERT ON actions BEGIN DELETE FROM facts; END",
+    "endless": "DROP TABLE decisions; CREATE VIEW decisions AS WITH RECURSIVE n(id) AS "
+    "(SELECT 1 UNION ALL SELECT id + 1 FROM n) SELECT id, 1 AS action, id AS item FROM n",
+}
+
+
+@pytest.mark.parametrize("statement", BAD.values(), ids=BAD)
+def test_a_log_that_was_tampered_with_is_refused(table_audit, statement):
+    folder, _ = table_audit()
+    audit = stored.read(folder)
+    open_log(audit).close()
+    with contextlib.closing(sqlite3.connect(folder / "decisions.sqlite")) as db:
+        db.executescript(statement)
+    with pytest.raises(DamagedFileError, match=r"decisions\.sqlite"):
+        open_log(audit)
+
+
+def test_pipes_and_changed_bytes_in_place_of_a_log_are_refused(table_audit):
+    folder, _ = table_audit()
+    audit, path = stored.read(folder), folder / "decisions.sqlite"
+    with contextlib.closing(open_log(audit)) as log:
+        for row in range(40):
+            log.decide([Choice(row, "keep", 0, 0)], reviewer="ana", key=f"key-{row}")
+    sound, rng = path.read_bytes(), np.random.default_rng(0)
+    for _ in range(60):
+        content = bytearray(sound)
+        for place in rng.integers(0, len(content), 40):
+            content[place] = rng.integers(256)
+        path.write_bytes(content)
+        for beside in folder.glob("decisions.sqlite-*"):
+            beside.unlink()
+        with contextlib.suppress(NoisegateError), contextlib.closing(open_log(audit)) as log:
+            state = State(log, len(audit))
+            assert [state.of(row).row for row in range(len(audit))] == list(range(len(audit)))
+            log.last(), log.reviewers(), log.can("ana")
+    path.unlink()
+    os.mkfifo(path)
+    with pytest.raises(InputError, match="pipe"):
+        open_log(audit)
 
 
 @settings(max_examples=40, deadline=None)

@@ -17,6 +17,7 @@ client, so a request that is sent twice (because the answer was lost) is carried
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import sqlite3
 import threading
@@ -24,9 +25,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from noisegate._io.foreign import regular_size
 from noisegate.auditing.records import CODES, DECISIONS, Choice, Decided, Line, Outcome
 from noisegate.auditing.stored import now
-from noisegate.errors import DamagedFileError, InputError
+from noisegate.errors import DamagedFileError, InputError, shown
 
 FILE = "decisions.sqlite"
 _SCHEMA = """
@@ -94,22 +96,66 @@ class Decisions:
     def __init__(self, path: Path, audit_id: str) -> None:
         self.path = Path(path)
         self._lock = threading.RLock()
+        if self.path.exists():
+            regular_size(self.path, "a log of decisions")
+        self._db = sqlite3.connect(
+            self.path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False
+        )
         try:
-            self._db = sqlite3.connect(
-                self.path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False
-            )
-            self._db.execute("PRAGMA journal_mode = WAL")
-            # Every commit is on disk before the request is answered, so that it survives a power failure.
-            self._db.execute("PRAGMA synchronous = FULL")
-            self._db.executescript(_SCHEMA)
-            self._db.execute("INSERT OR IGNORE INTO facts VALUES ('audit_id', ?)", (audit_id,))
-            found = self._db.execute("SELECT value FROM facts WHERE name = 'audit_id'").fetchone()[0]
-        except sqlite3.DatabaseError as error:
-            raise DamagedFileError(f"{self.path} cannot be used as a log of decisions ({error})") from None
+            found = self._open(audit_id)
+        except (sqlite3.DatabaseError, UnicodeDecodeError) as error:  # messages quote the file's bytes
+            self.close()
+            raise DamagedFileError(
+                f"{self.path} cannot be used as a log of decisions ({shown(error)})"
+            ) from None
+        except BaseException:
+            self.close()
+            raise
         if found != audit_id:
+            self.close()
             raise InputError(
-                f"{self.path} holds the decisions of audit {found}, not of {audit_id}; "
+                f"{self.path} holds the decisions of audit {shown(found, 40)}, not of {audit_id}; "
                 "export them from the audit they belong to and import them here"
+            )
+
+    def _open(self, audit_id: str) -> Any:
+        """Prepare the file, or check that it is one that was prepared; the audit it belongs to."""
+        db = self._db
+        db.text_factory = lambda text: text.decode("utf-8", "replace")
+        # Views and triggers of somebody else's would run whenever the tables are used.
+        db.execute("PRAGMA trusted_schema = OFF")
+        if not _schema(db) <= _own_schema():
+            raise sqlite3.DatabaseError("it holds other tables")
+        if (told := db.execute("PRAGMA quick_check(1)").fetchone()[0]) != "ok":
+            raise sqlite3.DatabaseError(told)
+        db.execute("PRAGMA journal_mode = WAL")
+        # Every commit is on disk before the request is answered, so that it survives a power failure.
+        db.execute("PRAGMA synchronous = FULL")
+        db.executescript(_SCHEMA)
+        db.execute("INSERT OR IGNORE INTO facts VALUES ('audit_id', ?)", (audit_id,))
+        return db.execute("SELECT value FROM facts WHERE name = 'audit_id'").fetchone()[0]
+
+    def check(self, n_rows: int, n_classes: int) -> None:
+        """Raise DamagedFileError if a decision names rows, classes or kinds of decisions that do not exist."""
+        within = {
+            "item": (0, n_rows - 1),
+            "decision": (0, len(DECISIONS) - 1),
+            "label": (-1, n_classes - 1),
+            "previous": (0, 2**62),
+            "origin": (0, 2**62),
+        }
+        wrong = [
+            f"typeof({name}) != 'integer' OR {name} NOT BETWEEN {low} AND {high}"
+            for name, (low, high) in within.items()
+        ]
+        wrong += [f"typeof({name}) != 'text'" for name in ("reviewer", "at")]
+        with self._lock:
+            found = self._db.execute(
+                f"SELECT id FROM decisions WHERE {' OR '.join(wrong)} LIMIT 1"
+            ).fetchone()
+        if found is not None:
+            raise DamagedFileError(
+                f"{self.path} is damaged: decision {found[0]} is about a row or class that the audit has not"
             )
 
     def close(self) -> None:
@@ -354,6 +400,19 @@ class Decisions:
         """Everybody who decided something."""
         with self._lock:
             return [line[0] for line in self._db.execute("SELECT DISTINCT reviewer FROM actions ORDER BY 1")]
+
+
+def _schema(db: sqlite3.Connection) -> set[tuple[str, str, str]]:
+    """(type, name, statement) of every table, index, view and trigger."""
+    lines = db.execute("SELECT type, name, sql FROM sqlite_master WHERE sql IS NOT NULL").fetchall()
+    return {line for line in lines if not (line[0] == "table" and line[1] == "sqlite_sequence")}
+
+
+@functools.cache
+def _own_schema() -> set[tuple[str, str, str]]:
+    with contextlib.closing(sqlite3.connect(":memory:")) as db:
+        db.executescript(_SCHEMA)
+        return _schema(db)
 
 
 def _decided(lines: Iterable[tuple[Any, ...]]) -> list[Decided]:

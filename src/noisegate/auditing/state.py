@@ -80,7 +80,13 @@ def open_log(audit: StoredAudit) -> Decisions:
     """The log in the audit's folder."""
     if audit.folder is None:
         raise InputError("the audit is not stored yet; write it to a folder first")
-    return Decisions(audit.folder / FILE, audit.audit_id)
+    log = Decisions(audit.folder / FILE, audit.audit_id)
+    try:
+        log.check(len(audit), len(audit.classes))
+    except BaseException:
+        log.close()
+        raise
+    return log
 
 
 def labels_after(audit: StoredAudit, decided: Iterable[Decided]) -> Mapping[int, int]:

@@ -69,8 +69,8 @@ def _answers(function: Callable[..., dict[str, Any]]) -> Callable[[Request], Any
             result = await run_in_threadpool(function, request, body)
         except NoisegateError as error:
             return JSONResponse({"error": str(error)}, status_code=400)
-        except sqlite3.OperationalError as error:
-            # A full disk or a held lock: nothing was stored, and the page tries again.
+        except sqlite3.DatabaseError as error:
+            # A full disk, a held lock or a damaged file: nothing was stored, and the page tries again.
             return JSONResponse({"error": f"the decision could not be stored ({error})"}, status_code=503)
         conflict = request.method == "POST" and not result["n_changed"] and result["n_conflicts"]
         return JSONResponse(result, status_code=409 if conflict else 200)
