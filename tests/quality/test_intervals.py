@@ -1,11 +1,10 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 
 from noisegate.noise import Symmetric
 from noisegate.quality import judge
-from noisegate.quality.intervals import dependence, intervals
+from noisegate.quality.intervals import intervals
 
 
 def clear(n=2000, k=4, rate=0.2, seed=0, human=False):
@@ -56,18 +55,3 @@ def test_no_flags_have_no_precision():
     p, y, _ = clear(500, rate=0.0)
     found = judge(p, y)
     assert np.isnan(intervals(p, y, found, np.array([0, 500])).precision["sure"]).all() or found.is_sure.any()
-
-
-@pytest.mark.parametrize("k", [2, 4])
-def test_dependence_is_seen_where_it_is_and_not_where_it_is_not(k):
-    assert dependence(*clear(4000, k, human=True)[:2])[1] < 1e-3
-    p_values = [dependence(*clear(2000, k, seed=seed)[:2])[1] for seed in range(5)]
-    assert np.median(p_values) > 0.05
-
-
-@pytest.mark.slow
-def test_size_and_power_of_the_test_of_dependence():
-    size = np.mean([dependence(*clear(2000, seed=seed)[:2])[1] < 0.05 for seed in range(60)])
-    power = np.mean([dependence(*clear(2000, seed=seed, human=True)[:2])[1] < 0.05 for seed in range(20)])
-    assert size < 0.15
-    assert power > 0.9

@@ -12,7 +12,8 @@ from noisegate.auditing.crossfit import CrossFit
 from noisegate.auditing.stored import Neighbours
 from noisegate.data.dataset import Dataset
 from noisegate.quality import Judgement
-from noisegate.quality.intervals import Intervals, dependence, intervals
+from noisegate.quality.dependence import dependence
+from noisegate.quality.intervals import Intervals, intervals
 
 #: Maximum numbers of listed pairs of classes and groups of duplicates, and of points of the curve.
 MOST_CONFUSED, MOST_DUPLICATES, MOST_POINTS = 50, 200, 150
@@ -38,7 +39,7 @@ def findings(
         "transition": _transition(found, spread),
         "confused": confused(found.joint, y),
         "curve": _curve(found, looked, spread),
-        "instance_dependence": instance_dependence(fit.probs, y, seed),
+        "instance_dependence": instance_dependence(fit.probs, y, _inputs(data), seed),
         "duplicates": [
             {"rows": rows.tolist(), "labels": y[rows].tolist()} for rows in groups[:MOST_DUPLICATES]
         ],
@@ -94,11 +95,17 @@ def confused(joint: npt.NDArray[np.float64] | None, y: npt.NDArray[np.int64]) ->
     ]
 
 
+def _inputs(data: Dataset) -> npt.NDArray[Any] | None:
+    """The inputs, if they are in memory: what was learnt from the labels cannot say whether noise follows them."""
+    x = data.train.x
+    return x if isinstance(x, np.ndarray) else None
+
+
 def instance_dependence(
-    probs: npt.NDArray[np.floating[Any]], y: npt.NDArray[np.int64], seed: int
+    probs: npt.NDArray[np.floating[Any]], y: npt.NDArray[np.int64], inputs: npt.NDArray[Any] | None, seed: int
 ) -> dict[str, Any]:
     """The test of `noisegate.quality.dependence`, with its answer in words."""
-    statistic, p_value = dependence(probs, y, seed=seed)
+    statistic, p_value = dependence(probs, y, features=inputs, seed=seed)
     if p_value < 0.01:
         words = (
             "Labels go wrong more often, or towards other classes, on some inputs of a class than on others: "
@@ -109,7 +116,8 @@ def instance_dependence(
     return {
         "p_value": p_value,
         "statistic": statistic,
-        "method": "score test on the half of the rows that are predicted with most confidence",
+        "method": "two scores of the half of the rows that are predicted with most confidence, compared with "
+        "those of labels drawn from a class-conditional model",
         "conclusion": words,
     }
 

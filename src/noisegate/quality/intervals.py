@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,9 +13,6 @@ from noisegate.quality.issues import Judgement, confidence_rank, predictions
 
 Floats = npt.NDArray[np.float64]
 Interval = tuple[float, float]
-
-#: A beta at which the prediction is taken for the truth.
-NO_DOUBT = 50.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,54 +131,3 @@ def _transition(model: posterior.NoiseModel, slots: posterior.Slots, k: int) -> 
     mass = joint.sum(axis=1, keepdims=True)
     rows: Floats = np.where(mass > 0, joint / np.where(mass > 0, mass, 1.0), np.eye(k))
     return rows
-
-
-def dependence(probs: npt.ArrayLike, y: npt.ArrayLike, *, seed: int = 0) -> tuple[float, float]:
-    """Test whether noise depends on the input beyond the true class.
-
-    Under class-conditional noise a row's label is wrong with a probability, and towards a class, that depend on
-    its true class alone. Then neither the confidence of the prediction nor its other classes say more about
-    the label. Both are tested at once, as scores of the model that has no such dependence, on the half of
-    the rows that are predicted with most confidence, where the classifier's own errors are few. This is done
-    twice, with the classifier's doubt as the model has it and with none; the larger p-value counts, so that
-    errors of the classifier alone are not taken for noise.
-
-    Parameters
-    ----------
-    probs : array (N, K)
-        Out-of-sample probabilities.
-    y : integer array (N,)
-        Given labels.
-    seed : int, default=0
-
-    Returns
-    -------
-    statistic, p_value : float
-        Chi-squared with two degrees of freedom, one for two classes.
-    """
-    p = check_probs(probs, values=False)
-    labels = check_given(y, p)
-    k = p.shape[1]
-    rank = confidence_rank(*predictions(p))
-    rows = np.flatnonzero(rank <= 0.5)
-    if not len(rows):  # too few rows to tell
-        return 0.0, 1.0
-    if len(rows) > posterior.MOST_ROWS:
-        rows = np.sort(np.random.default_rng(seed).choice(rows, posterior.MOST_ROWS, replace=False))
-    slots = posterior.make_slots(p, labels, 2 * rank, rows)
-    model = posterior.fit(slots, k, slope=False)
-    statistics = []
-    for each in (model, posterior.refitted(model, slots, beta=NO_DOUBT)):
-        scores = posterior.scores(each, slots)[:, : 1 if k == 2 else 2]
-        total = scores.sum(axis=0)
-        covariance = scores.T @ scores + 1e-9 * np.eye(len(total))
-        statistics.append(float(total @ np.linalg.solve(covariance, total)))
-    statistic = min(statistics)
-    return statistic, float(_chi2_tail(statistic, 1 if k == 2 else 2))
-
-
-def _chi2_tail(statistic: float, degrees: int) -> float:
-    """P(chi-squared > statistic) for one or two degrees of freedom."""
-    return (
-        math.erfc(math.sqrt(max(statistic, 0.0) / 2)) if degrees == 1 else math.exp(-max(statistic, 0.0) / 2)
-    )

@@ -135,11 +135,11 @@ def _most_probable(p: npt.NDArray[np.floating[Any]], y: Ints, width: int) -> tup
 def posterior(model: NoiseModel, slots: Slots) -> tuple[Floats, Floats]:
     """P(true class | row, given label) for every slot, shape (N, S), and log P(given label | row)."""
     noise = model.noise(slots.classes * model.n_classes + slots.classes[:, :1])
-    return _posterior(model, slots, _clean(model, slots), noise)
+    return _posterior(model, slots, clean(model, slots), noise)
 
 
-def _clean(model: NoiseModel, slots: Slots) -> Floats:
-    """c in the slots, (N, S)."""
+def clean(model: NoiseModel, slots: Slots) -> Floats:
+    """P(true class | row) for every slot, shape (N, S)."""
     logits = model.beta * slots.logs + model.bias[slots.classes]
     c = np.exp(logits - logits.max(axis=1, keepdims=True))
     c /= c.sum(axis=1, keepdims=True)
@@ -195,43 +195,11 @@ def resampled(
         yield _em(start, mine, where[rows], 10)[0], mine
 
 
-def refitted(model: NoiseModel, slots: Slots, beta: float) -> NoiseModel:
-    """The model without a slope at another beta."""
-    _, where = _coded(slots, model.n_classes, model.pairs)
-    return _em(replace(model, beta=beta, slope=0.0), slots, where, 20, False)[0]
-
-
 def _coded(slots: Slots, k: int, known: Ints | None = None) -> tuple[Ints, Ints]:
     """Codes t * K + j of the pairs in the slots, and where each slot's stands among them."""
     codes = slots.classes * k + slots.classes[:, :1]
     pairs = np.unique(codes) if known is None else known
     return pairs, np.searchsorted(pairs, codes).clip(max=len(pairs) - 1)
-
-
-def scores(model: NoiseModel, slots: Slots) -> Floats:
-    """Each row's score (N, 2) for noise that depends on more than the true class; 0 on average if it does not.
-
-    First, whether labels of unsure rows are wrong more often; second, whether wrong labels name the classes
-    that p says. Both are centred within true classes, so that what a class's own rate and confusions
-    explain does not count.
-    """
-    post, _ = posterior(model, slots)
-    classes, k = slots.classes, model.n_classes
-    e = _sigmoid(model.rate[classes])
-    wrong = post.copy()
-    wrong[:, 0] = 0.0
-    rank = np.broadcast_to(slots.rank[:, None], post.shape)
-    weight = post * e * (1.0 - e)
-    mean = _sums(classes, weight * rank, k) / _sums(classes, weight, k).clip(min=1e-12)
-    rate = ((wrong - post * e) * (rank - mean[classes])).sum(axis=1)
-    # The class a wrong label names, by the log of what p gives it, against its mean under N of the true class.
-    at = np.arange(len(classes))
-    true = wrong.argmax(axis=1)
-    chance = model.noise(classes[at, true][:, None] * k + classes)
-    chance[at, true] = 0.0
-    expected = (chance * slots.logs).sum(axis=1) / chance.sum(axis=1).clip(min=1e-12)
-    towards = wrong[at, true] * (slots.logs[:, 0] - expected)
-    return np.stack([rate, towards], axis=1)
 
 
 def _em(
@@ -245,7 +213,7 @@ def _em(
     centre = np.bincount(bins, weights=slots.rank, minlength=_BINS) / sizes - 0.5
     likelihood = -np.inf
     for _ in range(steps):
-        c = _clean(model, slots)
+        c = clean(model, slots)
         post, logs = _posterior(model, slots, c, model.weights[where])
         likelihood = float(logs.sum())
         wrong = post.copy()
