@@ -163,6 +163,21 @@ def test_best_f1_is_the_best_of_all_cuts():
     assert wrong[~flags].max() <= expected / 2
 
 
+def test_with_few_rows_a_class_a_doubtful_classifier_makes_nobody_sure():
+    flagged, right = 0, 0
+    for seed in range(6):
+        rng = np.random.default_rng(seed)
+        # Calibrated doubt: most labels that look odd are right, only a tenth of all is wrong.
+        probs = 0.97 * rng.dirichlet(np.full(20, 0.1), 200) + 0.03 / 20
+        true = np.array([rng.choice(20, p=row) for row in probs])
+        given = np.where(rng.random(200) < 0.1, rng.integers(0, 20, 200), true)
+        sure = judge(probs, given).is_sure
+        flagged, right = flagged + sure.sum(), right + (sure & (given != true)).sum()
+    # With the faith of many rows 249 were flagged, of which 109 were wrong.
+    assert 0 < flagged < 40
+    assert right / flagged > 0.7
+
+
 def test_rank_counts_within_the_predicted_class_from_the_surest():
     rank = confidence_rank(np.array([1, 0, 1, 1, 0]), np.array([0.5, 0.9, 0.7, 0.6, 0.8]))
     np.testing.assert_allclose(rank, [5 / 6, 0.25, 1 / 6, 0.5, 0.75])
