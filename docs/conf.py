@@ -40,12 +40,11 @@ myst_links_external_new_tab = False
 
 # -- docstrings
 autosummary_generate = False
-autodoc_typehints_format = "short"
+autodoc_typehints = "none"  # the docstrings tell the types, in words
 autodoc_member_order = "bysource"
 autodoc_preserve_defaults = True
 autodoc_default_options = {
     "members": True,
-    "undoc-members": False,
     "exclude-members": "set_fit_request, set_predict_request, set_score_request, get_metadata_routing",
 }
 napoleon_google_docstring = False
@@ -110,3 +109,4 @@ def setup(app):
     """Adapt what comes from outside docs/: included files, and docstrings in plain text."""
     app.connect("include-read", generated.include_read)
     app.connect("autodoc-process-docstring", generated.plain_docstring, priority=100)
+    app.connect("autodoc-skip-member", generated.skip_member)

@@ -15,6 +15,7 @@ from typing import Any
 import pictures
 
 import noisegate as ng
+from noisegate._registry import Registry
 from noisegate.methods import METHODS
 from noisegate.objectives import OBJECTIVES
 
@@ -302,14 +303,20 @@ _SPECIAL = re.compile(r"(`[^`]*`)(\w)?|(\\)|([*|])|((?<=\w)_(?!\w))")
 def plain_docstring(app: Any, what: str, name: str, thing: Any, options: Any, lines: list[str]) -> None:
     """Escape what reStructuredText would read as markup: docstrings are plain text with formulas.
 
-    `*`, `|` and a trailing `_` stand for themselves, but in backticks and in examples.
+    `*`, `|` and a trailing `_` stand for themselves, except in backticks, examples and formulas.
     """
     del app, what, name, thing, options
     text = "\n".join(_with_sections(lines))
-    parts = re.split(r"((?:^ *>>>.*\n?(?:^ *\S.*\n?)*)+)", text, flags=re.M)
-    for place in range(0, len(parts), 2):  # the others are examples
+    parts = re.split(r"((?:^ *>>>.*\n?(?:^ *\S.*\n?)*)+|^::\n\n(?:^ +\S.*\n?)+)", text, flags=re.M)
+    for place in range(0, len(parts), 2):  # the others are examples and formulas
         parts[place] = _SPECIAL.sub(_escaped, parts[place])
     lines[:] = "".join(parts).split("\n")
+
+
+def skip_member(app: Any, what: str, name: str, thing: Any, skip: bool, options: Any) -> bool | None:
+    """Leave out what only the lists of names use: registries, and one-line summaries of classes."""
+    del app, what, skip, options
+    return True if name == "summary" or isinstance(thing, Registry) else None
 
 
 def _escaped(match: re.Match[str]) -> str:
@@ -320,7 +327,10 @@ def _escaped(match: re.Match[str]) -> str:
 
 
 def _with_sections(lines: list[str]) -> list[str]:
-    """Head examples, and prose after a section, so that they are not read as names of parameters."""
+    """Head examples, and prose after a section, so that they are not read as names of parameters.
+
+    Indented blocks of prose are formulas, and are shown as they stand.
+    """
     found: list[str] = []
     section = ""
     for number, line in enumerate(lines):
@@ -334,5 +344,7 @@ def _with_sections(lines: list[str]) -> list[str]:
             if head != section and not entry and not told:
                 found += [head, "-" * len(head)]
                 section = head
+        elif section in ("", "Notes") and re.match(r"    +(?!>>>)\S", line) and found and not found[-1]:
+            found += ["::", ""]
         found.append(line)
     return found
