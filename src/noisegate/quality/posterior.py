@@ -195,6 +195,12 @@ def resampled(
         yield _em(start, mine, where[rows], 10)[0], mine
 
 
+def refitted(model: NoiseModel, slots: Slots, beta: float) -> NoiseModel:
+    """The model without a slope at another beta."""
+    _, where = _coded(slots, model.n_classes, model.pairs)
+    return _em(replace(model, beta=beta, slope=0.0), slots, where, 20, False)[0]
+
+
 def _coded(slots: Slots, k: int, known: Ints | None = None) -> tuple[Ints, Ints]:
     """Codes t * K + j of the pairs in the slots, and where each slot's stands among them."""
     codes = slots.classes * k + slots.classes[:, :1]
