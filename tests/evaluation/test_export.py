@@ -91,7 +91,7 @@ def test_onnxruntime_says_the_same(tmp_path, capsys):
     session = runtime.InferenceSession(tmp_path / "m.onnx")
     x = np.random.default_rng(1).normal(1000, 2, (50, 4)).astype(np.float32)
     for rows in (1, 2, 50):
-        (probs,) = session.run(None, {session.get_inputs()[0].name: x[:rows]})
+        (probs,) = session.run(["probabilities"], {"x": x[:rows]})
         np.testing.assert_allclose(probs, fitted.predict_proba(x[:rows]), atol=1e-4)
 
 

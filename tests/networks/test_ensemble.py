@@ -65,7 +65,7 @@ def test_a_description_in_json_builds_the_same_network(x):
     second = from_spec(spec, (4,), 5)
     second.load_state_dict(first.state_dict())
     assert torch.equal(first(x), second(x))
-    assert title(spec) == "ensemble of linear, kernel, bag, mlp-8"
+    assert title(spec) == "ensemble of a linear model, a kernel machine, a bag of networks, a mlp-8"
 
 
 def test_a_users_own_member_needs_its_factory(x):

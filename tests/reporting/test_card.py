@@ -10,7 +10,9 @@ from noisegate.reporting.card import model_card
 
 @pytest.fixture(scope="module")
 def fitted():
-    frame = pd.DataFrame({"a|b": np.arange(20) % 7, "same": 1, "y": ["no", "yes"] * 10})
+    frame = pd.DataFrame(
+        {"a|b": np.arange(20) % 7, "same": 1, "price": ["1,50 €", "2,25 €"] * 10, "y": ["no", "yes"] * 10}
+    )
     data = ng.data.load(frame, label="y")
     fitted = ng.train(data, "ce", "linear", {"epochs": 1}, device="cpu", progress=False)
     fitted.extras |= {
@@ -30,6 +32,9 @@ def test_data_columns_noise_method_metrics_and_versions(fitted, tmp_path):
         "| classes | 2: no, yes |",
         "| a\\|b | number |",
         "| same | not used: constant |",
+        "| price | number (decimal comma, €) |",
+        "| rows | 20 training |",
+        f"| noisegate | {ng.__version__} |",
         "| estimated share of wrong labels | 12.5% |",
         "| labels that look wrong | 1 of 20 |",
         "| accuracy on given labels of unseen rows | 0.7500 |",

@@ -82,7 +82,9 @@ def _onnx(program: torch.export.ExportedProgram) -> bytes:
     log.setLevel(logging.ERROR)  # it lists the operators of libraries that are not installed
     try:
         # The optimiser's fusion of minimum and maximum leaves out its constants; runtimes optimise anyway.
-        translated = torch.onnx.export(program, (), verbose=False, optimize=False)
+        translated = torch.onnx.export(
+            program, (), input_names=["x"], output_names=["probabilities"], verbose=False, optimize=False
+        )
     finally:
         log.setLevel(level)
     return bytes(translated.model_proto.SerializeToString())  # type: ignore[union-attr]

@@ -170,16 +170,30 @@ def needs_factory(spec: str | Mapping[str, Any] | None) -> bool:
     return spec is None
 
 
+#: Kinds of members as people call them.
+_WORDS = {
+    "linear": "linear model",
+    "kernel": "kernel machine",
+    "bag": "bag of networks",
+    "network": "network of the user's own",
+}
+
+
+def _counted(n: int, name: str) -> str:
+    head, *rest = name.split(" of ")
+    return f"a {name}" if n == 1 else " of ".join([f"{n} {head}s", *rest])
+
+
 def title(spec: str | Mapping[str, Any] | None) -> str:
     """Name of a stored network in reports.
 
     >>> title({"members": [{"kind": "linear"}, {"kind": "forest"}, {"kind": "forest"}], "heads": [3, 1, 1]})
-    'ensemble of linear, 2 forest'
+    'ensemble of a linear model, 2 forests'
     """
     if not isinstance(spec, Mapping):
         return spec or "the user's own"
     counts: dict[str, int] = {}
     for each in spec["members"]:
-        name = each.get("name") or each["kind"]
+        name = each.get("name") or _WORDS.get(each["kind"], each["kind"])
         counts[name] = counts.get(name, 0) + 1
-    return "ensemble of " + ", ".join(f"{n} {name}" if n > 1 else name for name, n in counts.items())
+    return "ensemble of " + ", ".join(_counted(n, name) for name, n in counts.items())

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 from noisegate._io.files import write_text
+from noisegate.data.tables.encoding import KINDS
 from noisegate.evaluation.held_out import held_out
+from noisegate.networks.ensemble import title
 
 _METRICS = {
     "test_accuracy": "accuracy on the test rows",
@@ -41,12 +44,12 @@ def model_card(description: Mapping[str, Any], extras: Mapping[str, Any]) -> str
     parts = [
         _HEADER + "tags:\n- noisy-labels\n- classification\n---",
         "# A classifier trained on labels that are partly wrong",
-        _table("Data", _data(description, identity)),
+        _table("Data", _data(description, record)),
         _columns(description.get("reader") or {}),
         _table("Noise found", _noise(extras)),
         _table("Method", _method(identity, description)),
         _table("Metrics", _metrics(description, extras)),
-        _table("Versions", list((record.get("versions") or {}).items())),
+        _table("Versions", [("noisegate", description.get("noisegate")), *(record.get("versions") or {}).items()]),
         "## Use\n\n```python\nimport noisegate as ng\n\nfitted = ng.Fitted.load(\"this folder\")\n"
         "fitted.predict_proba(x)\n```\n\nLoading executes nothing that is in this folder.",
     ]  # fmt: skip
@@ -66,11 +69,14 @@ def _cell(value: Any) -> str:
     return " ".join(str(value).replace("|", "\\|").split())
 
 
-def _data(description: Mapping[str, Any], identity: Mapping[str, Any]) -> list[tuple[Any, Any]]:
-    data, classes = identity.get("data") or {}, list(map(str, description.get("classes") or []))
+def _data(description: Mapping[str, Any], record: Mapping[str, Any]) -> list[tuple[Any, Any]]:
+    data = (record.get("identity") or {}).get("data") or {}
+    classes = list(map(str, description.get("classes") or []))
+    rows = ", ".join(f"{count:,} {part}" for part, count in (record.get("rows") or {}).items())
     shown = ", ".join(classes[:20]) + (f" and {len(classes) - 20} more" if len(classes) > 20 else "")
     return [
         ("name", data.get("name")),
+        ("rows", rows),
         ("hash of the training rows", data.get("train")),
         ("column of labels", (description.get("reader") or {}).get("label")),
         ("classes", f"{len(classes)}: {shown}"),
@@ -81,9 +87,15 @@ def _columns(reader: Mapping[str, Any]) -> str:
     """The columns of a table: which are used, and why others are not."""
     if reader.get("kind") != "table":
         return ""
-    rows = [(column["name"], column["kind"]) for column in reader["columns"]]
+    rows = [(column["name"], _words(column)) for column in reader["columns"]]
     rows += [(name, f"not used: {why}") for name, why in reader["dropped"].items()]
     return _table("Columns", rows)
+
+
+def _words(column: Mapping[str, Any]) -> str:
+    """What a column was read as."""
+    kind = KINDS[column["kind"]]
+    return kind(**{one.name: column[one.name] for one in fields(kind) if one.name in column}).words()
 
 
 def _noise(extras: Mapping[str, Any]) -> list[tuple[Any, Any]]:
@@ -98,10 +110,11 @@ def _noise(extras: Mapping[str, Any]) -> list[tuple[Any, Any]]:
 
 def _method(identity: Mapping[str, Any], description: Mapping[str, Any]) -> list[tuple[Any, Any]]:
     method, recipe = identity.get("method") or {}, identity.get("recipe") or {}
+    spec = description.get("network") or {}
     return [
         ("method", ", ".join(f"{name}: {value}" for name, value in method.items())),
         ("objective", (description.get("objective") or {}).get("name")),
-        ("network", identity.get("network")),
+        ("network", title(spec["network"]) if "network" in spec else None),
         ("recipe", ", ".join(f"{name}: {value}" for name, value in recipe.items() if value is not None)),
         ("seed", identity.get("seed")),
     ]
