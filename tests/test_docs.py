@@ -276,8 +276,11 @@ def test_the_readme_is_short():
 
 def test_the_version_is_the_same_everywhere():
     changes = (ROOT / "CHANGELOG.md").read_text()
-    assert re.search(r"^## (\S+)", changes, re.M)[1] == ng.__version__
-    assert f"version: {ng.__version__}\n" in (ROOT / "CITATION.cff").read_text()
+    version, date = re.search(r"^## (\S+) \((.*)\)$", changes, re.M).groups()
+    assert version == ng.__version__
+    # A release has a date; what comes after it is unreleased until it has one.
+    released = "" if date == "unreleased" else f"date-released: {date}\n"
+    assert f"version: {version}\n{released}" in (ROOT / "CITATION.cff").read_text()
 
 
 GALLERY = sorted(path.name for path in (ROOT / "examples" / "gallery").glob("plot_*.py"))
