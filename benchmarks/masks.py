@@ -59,13 +59,18 @@ Scores = dict[str, dict[str, float]]
 Results = dict[str, dict[str, list[dict[str, float]]]]
 
 
+def rows_by_kind(n: int, kind: str, seed: int) -> dict[str, np.ndarray]:
+    """The images that get errors, by the kind of these."""
+    chosen = np.random.default_rng(seed).permutation(n)[: n // 4]
+    kinds = list(NOISES) if kind == "mixed" else [kind]
+    return dict(zip(kinds, np.array_split(chosen, len(kinds)), strict=True))
+
+
 def planted(data: ng.data.Dataset, kind: str, seed: int) -> ng.data.Dataset:
     """The data with errors in every fourth image; of "mixed" ones each third has another kind."""
     y = data.train.y.copy()
-    chosen = np.random.default_rng(seed).permutation(len(y))[: len(y) // 4]
-    noises = list(NOISES.values()) if kind == "mixed" else [NOISES[kind]]
-    for rows, noise in zip(np.array_split(chosen, len(noises)), noises, strict=True):
-        y[rows] = noise.corrupt(y[rows], n_classes=data.n_classes, seed=seed)
+    for name, rows in rows_by_kind(len(y), kind, seed).items():
+        y[rows] = NOISES[name].corrupt(y[rows], n_classes=data.n_classes, seed=seed)
     return dataclasses.replace(data, validation=None, test=None).with_labels(y)
 
 
@@ -182,18 +187,26 @@ def ratio(part: float, whole: float) -> float:
     return float(part) / max(1.0, float(whole))
 
 
-def judged(folder: str, keep: str | None = None) -> Scores:
-    """The scores of every finder, from arrays in a folder; in a process of its own."""
+def judged(folder: str, parts: dict[str, np.ndarray], keep: str | None = None) -> dict[str, Scores]:
+    """The scores of every finder by kind of error, from arrays in a folder; in a process of its own.
+
+    `parts` are the rows of each kind. Of several kinds each also has its own recall ("mixed, swapped"); what a
+    precision counts is all of them.
+    """
     probs, y, clean = (np.load(Path(folder) / f"{name}.npy") for name in ("probs", "y", "clean"))
     p = probs.astype(np.float32)
     p /= p.sum(1, keepdims=True)
     if keep:
         kept(p, y, Path(keep))
-    scores = {}
+    scores: dict[str, Scores] = {"": {}}
     for finder in (ours, cleanlabs):
         started = time.perf_counter()
         for name, found in finder(p, y).items():
-            scores[name] = scored(found, y, clean) | {"seconds": time.perf_counter() - started}
+            scores[""][name] = scored(found, y, clean) | {"seconds": time.perf_counter() - started}
+            for kind, rows in parts.items() if len(parts) > 1 and found.regions is not None else ():
+                part = Found(found.suspicion[rows], found.regions[rows], found.pixels[rows])
+                own = scored(part, y[rows], clean[rows])
+                scores.setdefault(f", {kind}", {})[name] = {k: v for k, v in own.items() if "recall" in k}
     return scores
 
 
@@ -217,10 +230,12 @@ def settings(asked: argparse.Namespace) -> tuple[dict[str, int], str, dict[str, 
     return options, network, recipe | {name: value for name, value in changes.items() if value is not None}
 
 
-def trained(data: ng.data.Dataset, asked: argparse.Namespace, scratch: Path) -> Iterator[tuple[str, str]]:
+def trained(
+    data: ng.data.Dataset, asked: argparse.Namespace, scratch: Path
+) -> Iterator[tuple[str, int, str]]:
     """Train for every kind of error and seed, several networks beside each other on a GPU.
 
-    Yields the kind, and the folder of the arrays to judge.
+    Yields the kind, the seed, and the folder of the arrays to judge.
     """
     _, network, recipe = settings(asked)
     jobs = [(kind, seed, half) for seed in range(asked.seeds) for kind in asked.kinds for half in (0, 1)]
@@ -252,7 +267,7 @@ def trained(data: ng.data.Dataset, asked: argparse.Namespace, scratch: Path) -> 
             noisy = planted(data, kind, seed).train
             for name, array in (("probs", probs), ("y", noisy.y), ("clean", noisy.clean)):
                 np.save(folder / f"{name}.npy", array)
-            yield kind, str(folder)
+            yield kind, seed, str(folder)
 
 
 HEADS = {
@@ -299,14 +314,15 @@ def main() -> None:
     asked = parser.parse_args()
     options, _, _ = settings(asked)
     data = ng.data.load(asked.dataset, root=asked.root, **options)
-    results: Results = {kind: {} for kind in asked.kinds}
+    results: Results = {}
     asked.out.mkdir(parents=True, exist_ok=True)
     spawn = multiprocessing.get_context("spawn")
     with tempfile.TemporaryDirectory() as scratch, ProcessPoolExecutor(asked.workers, spawn) as pool:
-        waiting: list[tuple[str, Future[Scores]]] = []
-        for kind, folder in trained(data, asked, Path(scratch)):
-            keep = str(asked.keep / f"{kind}.npz") if asked.keep and folder.endswith("-0") else None
-            waiting.append((kind, pool.submit(judged, folder, keep)))
+        waiting: list[tuple[str, Future[dict[str, Scores]]]] = []
+        for kind, seed, folder in trained(data, asked, Path(scratch)):
+            keep = str(asked.keep / f"{kind}.npz") if asked.keep and seed == 0 else None
+            parts = rows_by_kind(len(data.train), kind, seed)
+            waiting.append((kind, pool.submit(judged, folder, parts, keep)))
             while waiting and waiting[0][1].done():  # what is known is kept, however the rest ends
                 collect(waiting.pop(0), results, data, asked)
         for each in waiting:
@@ -315,12 +331,16 @@ def main() -> None:
 
 
 def collect(
-    judgement: tuple[str, Future[Scores]], results: Results, data: ng.data.Dataset, asked: argparse.Namespace
+    judgement: tuple[str, Future[dict[str, Scores]]],
+    results: Results,
+    data: ng.data.Dataset,
+    asked: argparse.Namespace,
 ) -> None:
     """Add the scores of one kind and seed to the results, and write all of them."""
     kind, future = judgement
-    for finder, scores in future.result().items():
-        results[kind].setdefault(finder, []).append(scores)
+    for part, finders in future.result().items():
+        for finder, scores in finders.items():
+            results.setdefault(kind + part, {}).setdefault(finder, []).append(scores)
     page = "\n".join(described(results, data, asked)) + "\n"
     (asked.out / f"masks_{asked.dataset}.md").write_text(page)
     (asked.out / f"masks_{asked.dataset}.json").write_text(json.dumps(results, indent=1) + "\n")
@@ -350,7 +370,7 @@ def described(results: Results, data: ng.data.Dataset, asked: argparse.Namespace
         f"A quarter of the images have errors of one kind, n of them in at least {SMALLEST} pixels. Mean ± "
         "standard deviation in per cent. `among the first n`: precision, which is recall, among the n most "
         "suspicious images. A region is right if at least half of its pixels are wrong; a planted one is found "
-        "if a right region touches it.",
+        "if a right region touches it. `mixed, ...`: the recall among the images with errors of that kind.",
         "",
         *table(results),
     ]
