@@ -144,6 +144,8 @@ def test_the_report_lists_masks_and_regions(audited, tmp_path):
     assert '<a href="#row-0">images/1.png</a>' in page
     assert "The 3 worst regions" in page
     assert "rows to look at" not in page
+    assert "Masks, worst first" in page
+    assert '<rect width="12" height="12" fill="#28323c"/></svg> <bdi>1</bdi>' in page
     content = document(audit)
     assert [line["file"] for line in content["images"]["worst"]][:2] == ["images/1.png", "images/3.png"]
     assert all(len(row["pictures"]) == 4 and not row["problem"] for row in content["rows"])

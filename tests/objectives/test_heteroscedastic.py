@@ -505,11 +505,16 @@ def peak_bytes(step):
 
 
 @pytest.mark.filterwarnings("ignore:.*Profiler clears events:UserWarning")  # torch 2.11
-@pytest.mark.parametrize("targets", ["labels", "soft", "larger"])
+@pytest.mark.parametrize("targets", ["labels", "soft", "larger", "predicted"])
 def test_peak_memory_does_not_grow_with_the_number_of_samples(targets):
     peaks = []
     for n_samples in (1_024, 10_240):
-        objective = ng.Heteroscedastic(10, n_samples=n_samples)
+        objective = ng.Heteroscedastic(10, n_samples=n_samples, n_samples_eval=n_samples)
+        if targets == "predicted":
+            outputs = torch.randn(1, 20, 4, 4)
+            objective.eval()
+            peaks.append(peak_bytes(lambda o=objective, x=outputs: o.probs_and_variance(x, (16, 16))))
+            continue
         if targets == "larger":
             outputs, y = torch.randn(1, 20, 2, 2, requires_grad=True), labels_for(10, 1, 8, 8)
         else:

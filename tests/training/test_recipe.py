@@ -116,6 +116,12 @@ def test_the_automatic_recipe_fits_the_data(n, shape):
         assert len(recipe.learning_rates(max(1, n // recipe.batch_size))) >= 20
 
 
+def test_the_automatic_recipe_of_maps_cuts_windows_out_of_large_images():
+    assert auto_recipe(1000, (3, 1024, 2048), maps=True).crop_to == 513
+    assert auto_recipe(1000, (3, 375, 500), maps=True).crop_to is None
+    assert auto_recipe(1000, (3, 1024, 2048), maps=True).scales == (0.5, 0.75, 1.0, 1.25, 1.5, 1.75, 2.0)
+
+
 def test_nesterov_without_momentum_is_refused():
     with pytest.raises(InputError, match="needs a momentum"):
         ng.Recipe(optimizer="nesterov", momentum=0.0)

@@ -82,6 +82,10 @@ def document(audit: StoredAudit, *, root: Path | None = None, worst: int = WORST
         ],
         "duplicates_total": info.get("duplicates_total") or len(info.get("duplicates") or []),
         "images": info.get("images"),
+        "colours": [
+            {"class": name, "colour": "#{:02x}{:02x}{:02x}".format(*colour)}
+            for name, colour in zip(audit.classes, info.get("colours", ()), strict=False)
+        ],
         "rows": [shown.full(rank) for rank in range(min(worst, len(audit)))],
         "settings": {str(key): value for key, value in (info.get("settings") or {}).items()},
         "folder": None if audit.folder is None else audit.folder.name,

@@ -220,8 +220,9 @@ def _on_unseen_rows(asked: Fit, data: Dataset, fitted: Fitted) -> list[tuple[str
     if found is None:
         if asked.test is not None or data.test is not None:
             return []
-        auto = "" if data.train.maps else ", and so does --method auto"
-        how = f"this method holds no rows out; --test PATH measures it{auto}"
+        how = "this method holds no rows out; --test PATH measures it, and so does --method auto"
+        if data.train.maps:
+            how = "no images are held out; --test PATH, or folders train/ and val/ in the data, measure it"
         return [("accuracy on given labels", f"not known for unseen rows: {how}")]
     lines = [
         (
@@ -261,10 +262,11 @@ def agreement(fitted: Fitted, data: Dataset) -> str:
         some = some.take(np.arange(0, len(some), max(1, len(some) // 16)))
         said = [fitted.predict_proba(some.take([row]).x).argmax(1) for row in range(len(some))]
         same = (np.concatenate(said) == some.y)[some.y != VOID]
+        what = f" pixels of {len(some):,} images"
     else:
-        same = fitted.predict_proba(some.x).argmax(1) == some.y
+        same, what = fitted.predict_proba(some.x).argmax(1) == some.y, ""
     return (
-        f"the classifier repeats {same.mean():.2%} of {same.size:,} (near chance: it has learnt nothing; "
+        f"the classifier repeats {same.mean():.2%} of {same.size:,}{what} (near chance: it has learnt nothing; "
         "all: the wrong ones too)"
     )
 

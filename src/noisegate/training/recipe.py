@@ -252,6 +252,8 @@ _RANGES: dict[str, tuple[Callable[[float | None], bool], str]] = {
 _LATER: dict[str, Any] = {"power": 0.9, "scales": ()}
 #: The scales that DeepLab's published code draws from.
 SCALES = (0.5, 0.75, 1.0, 1.25, 1.5, 1.75, 2.0)
+#: Side of the windows that it trains on: whole images of 2048 x 1024 would take 16 times as much memory.
+MAP_CROP = 513
 
 
 def auto_recipe(n_rows: int, input_shape: tuple[int, ...], maps: bool = False) -> Recipe:
@@ -262,7 +264,7 @@ def auto_recipe(n_rows: int, input_shape: tuple[int, ...], maps: bool = False) -
     schedule. Vectors and grey images are trained by Adam. Colour images are trained by Nesterov SGD
     with weight decay, crops, flips and gradient clipping, without which Logistic-Normal diverges.
     Label maps use batches of 8, about 1,500 updates, SGD with the schedule "poly", random scales
-    and flips.
+    and flips; of larger images windows of 513 pixels, as in DeepLab's code.
 
     Parameters
     ----------
@@ -282,7 +284,8 @@ def auto_recipe(n_rows: int, input_shape: tuple[int, ...], maps: bool = False) -
     if maps:
         epochs = min(100, max(10, math.ceil(1500 / max(1, n_rows // 8))))
         recipe = Recipe(epochs=epochs, batch_size=8, schedule="poly", scales=SCALES, flip=True)
-        return recipe.replace(optimizer="sgd", lr=0.05, weight_decay=1e-4, clip_norm=1.0)
+        recipe = recipe.replace(optimizer="sgd", lr=0.05, weight_decay=1e-4, clip_norm=1.0)
+        return recipe.replace(crop_to=MAP_CROP) if max(input_shape[1:]) > MAP_CROP else recipe
     # Powers of two, so that two, four or eight processes take equal parts of the same batch.
     batch_size = max(8, 1 << min(7, (n_rows // 16).bit_length() - 1)) if n_rows >= 16 else 8
     steps_per_epoch = max(1, n_rows // batch_size)
