@@ -5,6 +5,7 @@ import re
 import runpy
 import shlex
 import sys
+import time
 import warnings
 from pathlib import Path
 
@@ -270,8 +271,22 @@ def test_every_public_name_has_an_example(monkeypatch):
     assert [name for name, thing in names if ">>> " not in (thing.__doc__ or "")] == []
 
 
-def test_the_readme_is_short():
-    assert len((ROOT / "README.md").read_text().splitlines()) <= 120
+def test_the_readme_is_short_and_has_one_picture():
+    text = (ROOT / "README.md").read_text()
+    assert len(text.splitlines()) <= 120
+    assert len(re.findall(r"^!\[[^\]]+\]\(", text, re.M)) == 1
+
+
+@pytest.mark.parametrize(
+    "page", ["README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md", "reproduction/README.md", *PAGES]
+)
+def test_links_and_pictures_lead_to_files(page):
+    """Those into generated folders are left to `make docs`, where a missing one is an error."""
+    targets = re.findall(r"\]\((?!https?:|mailto:|[#/])([^)#\s]+)", (ROOT / page).read_text())
+    missing = [
+        name for name in targets if "_facts" not in name and not (ROOT / page).parent.joinpath(name).exists()
+    ]
+    assert missing == []
 
 
 def test_the_version_is_the_same_everywhere():
@@ -290,7 +305,7 @@ GALLERY = sorted(path.name for path in (ROOT / "examples" / "gallery").glob("plo
 @pytest.mark.parametrize("name", GALLERY)
 def test_an_example_of_the_gallery_ends_in_a_picture(name, monkeypatch, tmp_path):
     plt = pytest.importorskip("matplotlib.pyplot")
-    shown = []
+    shown, started = [], time.process_time()
     monkeypatch.setattr(plt, "show", lambda: shown.append(plt.get_fignums()))
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MPLBACKEND", "agg")
@@ -298,6 +313,7 @@ def test_an_example_of_the_gallery_ends_in_a_picture(name, monkeypatch, tmp_path
         with plt.rc_context({"backend": "agg"}):
             runpy.run_path(str(ROOT / "examples" / "gallery" / name))
         assert shown == [[1]], "the last thing it does is to show one picture"
+        assert time.process_time() - started < 60, "an example takes less than a minute"
         assert plt.gcf().axes
     finally:
         plt.close("all")
