@@ -16,7 +16,7 @@ def test_the_command_does_the_two_columns_with_one_seed(call, monkeypatch, tmp_p
     assert audited == [tmp_path]
     (((name, choice, out), device),) = asked
     assert (name, choice.seeds, out, device) == ("demo", 1, tmp_path, "cpu")
-    assert len(choice.apply(papers.get("demo")).cells) == 8
+    assert len(choice.apply(papers.get("demo")).cells) == 9
 
 
 def test_a_file_in_the_way(tmp_path):

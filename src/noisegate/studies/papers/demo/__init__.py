@@ -1,4 +1,4 @@
-"""No paper: a first look at six methods."""
+"""No paper: a first look at seven methods."""
 
 from noisegate.studies.papers.demo.cells import STUDIES
 

@@ -95,7 +95,7 @@ def _course(row: str, run: Result) -> str:
             f"{start} reaches {curve[top]:.1%} in epoch {top + 1} and loses {lost:.1f} points by the last epoch "
             f"({end:.1%}). {labels}"
         )
-    return f"{start} ends at {end:.1%}, within a point of its best epoch. {labels}"
+    return f"{start} ends at {end:.1%}{', within a point of its best epoch' if curve else ''}. {labels}"
 
 
 def _comparison(accuracy: dict[str, float]) -> str:
