@@ -69,3 +69,12 @@ def test_texts_and_words():
     )
     kinds = {column.name: column.kind for column in TableReader.fit(frame).columns}
     assert kinds == {"title": "text", "purpose": "category", "chinese": "text", "city": "category"}
+
+
+def test_columns_that_are_no_inputs_are_in_the_table_too(tmp_path):
+    frame = pd.DataFrame({"n": range(4), "note": list("abcd"), "true": [0, 1, 0, 1], "y": [0, 1, 1, 1]})
+    reader = load(frame, label="y", ignore="note", clean="true").reader
+    assert reader.summary()[1:] == [
+        ("note", "left out", 0, "ignored, as asked"),
+        ("true", "left out", 0, "holds the true labels"),
+    ]

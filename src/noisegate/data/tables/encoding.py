@@ -68,7 +68,7 @@ class TableReader:
         frame: Any,
         *,
         label: str | None = None,
-        ignore: Iterable[str] = (),
+        ignore: Iterable[str] | Mapping[str, str] = (),
         use: Iterable[str] = (),
         dates: str | None = None,
         decimal: str | None = None,
@@ -81,7 +81,7 @@ class TableReader:
         frame : pandas, Polars or Arrow table, or a Hugging Face dataset
         label : str, optional
             The column of labels: no input.
-        ignore : names of columns
+        ignore : names of columns, or a mapping from them to the reason
             No inputs either.
         use : names of columns
             Inputs although they would be left out, because they seem to name the rows.
@@ -99,11 +99,14 @@ class TableReader:
         frame, wanted = as_frame(frame), set(use)
         for name in wanted:
             frame.column(name)  # refused where it is not there
-        left_out = set(ignore) | ({label} if label is not None else set())
+        reasons = dict(ignore) if isinstance(ignore, Mapping) else dict.fromkeys(ignore, "ignored, as asked")
+        left_out = set(reasons) | ({label} if label is not None else set())
         columns: list[Column] = []
         dropped: dict[str, str] = {}
         for name in frame.names:
             if name in left_out:
+                if name != label:
+                    dropped[name] = reasons[name]
                 continue
             learnt = learn(
                 frame,

@@ -55,7 +55,8 @@ def from_frame(
     reader = TableReader.fit(
         frame,
         label=label,
-        ignore=[*left, *([clean] if clean is not None else [])],
+        ignore=dict.fromkeys(left, "ignored, as asked")
+        | ({} if clean is None else {clean: "holds the true labels"}),
         use=kept,
         dates=dates,
         decimal=decimal,
