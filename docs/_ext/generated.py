@@ -101,6 +101,7 @@ def _write_facts(folder: Path) -> None:
     ratios = _table(ROOT / "benchmarks/results/methods.md", "method")
     scores = _table(ROOT / "benchmarks/results/methods_by_noise.md", "method")
     problems = _table(ROOT / "benchmarks/results/real_noise.md", "problem")
+    seconds = _table(ROOT / "benchmarks/results/real_noise.md", "problem", "## Seconds")
     on_mnist = set(
         re.findall(r"^\| `([\w-]+)` \|", (folder.parents[1] / "which-method.md").read_text(), re.M)
     )
@@ -111,7 +112,7 @@ def _write_facts(folder: Path) -> None:
         lines += [f'fitted = ng.train(data, "{name}", recipe={{"epochs": 2}}, progress=False)', "```", ""]
         _put(folder / f"{name}.md", "\n".join(lines))
         _put(folder / f"{name}-parameters.md", _parameters(name, entry))
-        parts = [_cost(name, ratios), _by_noise(name, scores), _on_real_noise(name, problems)]
+        parts = [_cost(name, ratios), _by_noise(name, scores), _on_real_noise(name, problems, seconds)]
         if name in on_mnist:
             parts.append(
                 "On MNIST, with mistakes at random and to similar classes: [which method for which noise]"
@@ -120,19 +121,25 @@ def _write_facts(folder: Path) -> None:
         _put(folder / f"{name}-measured.md", "\n\n".join(part for part in parts if part) + "\n")
 
 
-_MEASURED = "Every method with default parameters, nothing searched, on the same small problems:\n\n"
-_NOT_MEASURED = (
-    "The tables above have the methods that we have compared at length. `python benchmarks/methods_by_noise.py`\n"
-    "measures every method on the same seven small problems, with default parameters; it takes some hours on two\n"
-    "cores, and this page shows its table where it has been run.\n"
-)
+_MEASURED = """## The numbers
+
+Every method with default parameters, nothing searched, on the same small problems:
+
+"""
+_NOT_MEASURED = """## Methods that are not in these tables
+
+`python benchmarks/methods_by_noise.py` compares every method on the same seven small problems, with
+default parameters. It takes some hours on two cores. Where it has been run, this page and the pages of the
+methods show its table.
+"""
 
 
 def _write_overview(folder: Path) -> None:
     """A table of all methods, and the numbers of every method where they have been measured."""
     ratios = _table(ROOT / "benchmarks/results/methods.md", "method")
     lines = ["| method | what it does | time |", "|---|---|---|"]
-    for name, entry in METHODS.own().items():
+    pages = (folder.parent / "index.md").read_text().split()
+    for name, entry in sorted(METHODS.own().items(), key=lambda pair: pages.index(pair[0])):
         time = ratios.get(name, {}).get("dearest phase", "see its page")
         lines.append(f"| [`{name}`](/methods/{name}.md) | {entry.summary} | {time} |")
     _put(folder / "table.md", "\n".join(lines) + "\n")
@@ -187,13 +194,14 @@ def _documented(doc: str) -> dict[str, str]:
     return found
 
 
-def _table(path: Path, first: str) -> dict[str, dict[str, str]]:
-    """The rows of the first Markdown table of a file whose first column is `first`."""
+def _table(path: Path, first: str, heading: str = "") -> dict[str, dict[str, str]]:
+    """The rows of a file's first Markdown table, below a heading, whose first column is `first`."""
     if not path.exists():
         return {}
+    text = path.read_text()
     rows: dict[str, dict[str, str]] = {}
     header: list[str] | None = None
-    for line in path.read_text().splitlines():
+    for line in text[max(0, text.find(heading)) :].splitlines():
         cells = [cell.strip() for cell in line.strip().strip("|").split("|")]
         if header is None and cells[0] == first:
             header = cells
@@ -236,7 +244,7 @@ def _by_noise(name: str, scores: dict[str, dict[str, str]]) -> str:
     return "\n".join(lines)
 
 
-def _on_real_noise(name: str, problems: dict[str, dict[str, str]]) -> str:
+def _on_real_noise(name: str, problems: dict[str, dict[str, str]], seconds: dict[str, dict[str, str]]) -> str:
     """A method beside cross-entropy and logistic regression on the problems with people's mistakes."""
     shown = list(dict.fromkeys([name, "ce", "logistic regression"]))
     rows = [row for row in problems.values() if name in row and row["wrong"]]
@@ -253,6 +261,14 @@ def _on_real_noise(name: str, problems: dict[str, dict[str, str]]) -> str:
         f"| {row['problem']} | {row['wrong']} | {' | '.join(row[c].replace('**', '') for c in shown)} |"
         for row in rows
     ]
+    spent = [
+        [float(seconds[row["problem"]][column]) for row in rows if row["problem"] in seconds]
+        for column in dict.fromkeys([name, "ce"])
+    ]
+    if spent[0]:
+        ranges = [f"{min(values):.0f} to {max(values):.0f}" for values in spent]
+        baseline = f" (`ce`: {ranges[1]})" if ranges[1:] else ""
+        lines += ["", f"One of these fits takes {ranges[0]} seconds of CPU{baseline}."]
     lines += [
         "",
         "`python benchmarks/real_noise.py`; all contenders, hardware and versions are in "

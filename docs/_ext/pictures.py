@@ -275,8 +275,8 @@ def mixup() -> Figure:
     for alpha in (0.2, 1.0, 8.0):
         density = (share * (1 - share)) ** (alpha - 1)
         left.plot(share, density / (density.sum() * (share[1] - share[0])), label=f"alpha = {alpha:g}")
-    left.set(xlabel="s", title="Beta(alpha, alpha)", ylim=(0, 4))
-    left.legend(frameon=False, fontsize=8)
+    left.set(xlabel="s", title="Beta(alpha, alpha)", ylim=(0, 5))
+    left.legend(frameon=False, fontsize=8, loc="upper center", ncols=3)
     digits = ng.data.load("digits", as_images=True).train
     images = torch.as_tensor(digits.x[[0, 5], 0]).float()
     right.imshow(torch.cat([images[0], 0.6 * images[0] + 0.4 * images[1], images[1]], dim=1), cmap="gray_r")
