@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from inspect import signature
 
 import numpy as np
 import pytest
@@ -32,6 +33,13 @@ def test_against_sklearn():
     probs, y = problem()
     assert accuracy(probs, y) == pytest.approx(accuracy_score(y, probs.argmax(1)), abs=1e-15)
     assert log_likelihood(probs, y) == pytest.approx(-log_loss(y, probs), abs=1e-12)
+
+
+@pytest.mark.skipif(
+    "scale_by_half" not in signature(brier_score_loss).parameters, reason="scikit-learn before 1.7"
+)
+def test_brier_against_sklearn():
+    probs, y = problem()
     assert brier(probs, y) == pytest.approx(brier_score_loss(y, probs, scale_by_half=False), abs=1e-12)
 
 
