@@ -56,6 +56,19 @@ def test_one_fit_gives_the_classifier_and_the_wrong_labels(fitted):
     assert extras["probs"].shape == (240, 3)
 
 
+def test_probabilities_are_about_the_clean_class(fitted):
+    clf, _, _, _ = fitted
+    x, _, clean = blobs(n=600)  # the same centres, and rows of which some are new
+    probs = clf.predict_proba(x)
+    held_out = clf.fitted_.extras["probs"].numpy()
+    # Models of labels of which a quarter is wrong are at most so sure of any of them.
+    assert held_out.max(1).mean() < 0.8
+    right = (probs.argmax(1) == clean).mean()
+    assert right > 0.95
+    assert abs(probs.max(1).mean() - right) < abs(held_out.max(1).mean() - right) / 1.25
+    assert clf.fitted_.network.network.sharpness > 1.2
+
+
 def test_it_survives_its_folder(fitted, tmp_path):
     clf, x, _, _ = fitted
     clf.save(tmp_path)

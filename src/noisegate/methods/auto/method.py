@@ -46,7 +46,9 @@ class Auto(Method):
        seems to do harm the weight is p(given) / max p, which is gentler: where models of weighed
        labels explain labels of rows that neither the models nor the weights have seen much worse
        than models of the given ones do.
-    4. Every label is judged by the ensemble's held-out probabilities (`noisegate.quality.judge`).
+    4. Every label is judged by the ensemble's held-out probabilities (`noisegate.quality.judge`), and
+       the ensemble's probabilities are sharpened half of the way from what fits the given labels to what
+       fits those that are right.
 
     With a network by name or of the user's own, and for images, folds and averaging remain: one
     network a fold, each kept at the epoch in which it fitted the fold's labels best. Where that

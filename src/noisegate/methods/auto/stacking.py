@@ -21,6 +21,8 @@ FLOOR = 1e-6
 SHARPNESS_RANGE = (0.2, 8.0)
 #: How many rows decide on a temperature.
 CALIBRATED_ROWS = 10_000
+#: Rows with which `clean_sharpness` goes half as far as with very many.
+MANY = 200
 
 
 class Stack(NamedTuple):
@@ -125,6 +127,35 @@ def calibrate(probs: Tensor, y: Tensor, weight: Tensor, n_steps: int = 24) -> Te
         rising = likelihood(left) < likelihood(right)
         low, high = torch.where(rising, left, low), torch.where(rising, high, right)
     return ((low + high) / 2).exp()
+
+
+def clean_sharpness(probs: Tensor, y: Tensor, weight: Tensor) -> float:
+    """The power of an ensemble's probabilities that makes them about the clean class.
+
+    Calibrated to given labels, they are too unsure of the class wherever labels are wrong. Calibrated
+    to the labels that are probably right they are sure enough under strong noise, and too sure on hard
+    data, whose doubt looks like noise. No probabilities can tell the two apart, so the geometric mean of
+    both is taken, and less of the second with few rows, n / 2 (n + 200) of it.
+
+    Parameters
+    ----------
+    probs : tensor (N, K)
+        Held-out probabilities, calibrated to the given labels.
+    y : int64 tensor (N,)
+        Given labels.
+    weight : tensor (N,)
+        Of the rows, times the probability that the label is right.
+
+    >>> import torch
+    >>> probs = torch.tensor([[0.6, 0.2, 0.2]]).repeat(200, 1)
+    >>> given = torch.tensor([0] * 120 + [1] * 40 + [2] * 40)
+    >>> round(clean_sharpness(probs, given, torch.ones(200)), 2)  # nothing is known to be wrong
+    1.0
+    >>> round(clean_sharpness(probs, given, (given == 0).float()), 2)
+    1.68
+    """
+    share = len(y) / (2 * (len(y) + MANY))
+    return float(calibrate(probs.unsqueeze(0), y, weight)[0]) ** share
 
 
 def ensemble(stacks: Sequence[Stack], front: Projection | None = None) -> Ensemble:

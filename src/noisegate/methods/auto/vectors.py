@@ -25,7 +25,7 @@ from noisegate.methods.auto.candidates import (
 from noisegate.methods.auto.cleaning import MOST_ROWS, does_harm, gentle_weights, label_weights
 from noisegate.methods.auto.judging import judged
 from noisegate.methods.auto.rows import TrainingRows, training_rows
-from noisegate.methods.auto.stacking import Stack, best_head, ensemble, stack
+from noisegate.methods.auto.stacking import Stack, best_head, clean_sharpness, ensemble, stack
 from noisegate.networks.bag import Bag
 from noisegate.networks.projection import Projection
 from noisegate.networks.shallow import Scaled
@@ -169,5 +169,8 @@ def phases(job: Job, folds: int, effort: int) -> Phases:
     second = stack((yield from library.again(rows.reweighted(weights), first)), rows.y, rows.weight)
     network = ensemble([first, second], library.front).to(job.device)
     held_out = (first.probs + second.probs) / 2
+    judgement = judged(held_out, rows.y)
+    right = judgement["quality"].to(rows.weight)
+    network.sharpness.fill_(clean_sharpness(held_out, rows.y, rows.weight * right))
     predicts = job.prepared(network, network.spec(), job.n_classes)
-    return Fitted(predicts, CrossEntropy(job.n_classes), **judged(held_out, rows.y))
+    return Fitted(predicts, CrossEntropy(job.n_classes), **judgement)
