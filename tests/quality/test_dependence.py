@@ -2,17 +2,19 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import cross_val_predict
 
 from noisegate.noise import InstanceDependent, Symmetric, Transition
 from noisegate.quality.dependence import dependence
 
 
-def scene(n=2000, k=4, seed=0):
+def scene(n=2000, k=4, seed=0, offset=3.0):
     """Inputs in clusters, their classes, and the probabilities of a classifier that is right and calibrated."""
     rng = np.random.default_rng(seed)
     true = rng.integers(k, size=n)
     x = rng.normal(size=(n, 6))
-    centres = 3.0 * np.eye(6)[np.arange(k)]
+    centres = offset * np.eye(6)[np.arange(k)]
     x += centres[true]
     logits = x @ centres.T
     p = np.exp(logits - logits.max(axis=1, keepdims=True))
@@ -48,6 +50,19 @@ def test_noise_by_class_is_not_called_dependent(kind, k):
         p_values.append(dependence(noisy(p, transition), y, features=x)[1])
     assert np.median(p_values) > 0.02
     assert min(p_values) > 1e-3
+
+
+@pytest.mark.parametrize("kind", ["symmetric", "pairs"])
+def test_errors_of_the_classifier_are_not_taken_for_noise(kind):
+    """Overlapping classes, and probabilities of a classifier that has learnt from the wrong labels."""
+    p_values = []
+    for seed in range(5):
+        x, true, _, _ = scene(3000, 4, seed, offset=1.8)
+        y = Transition(by_class(kind, 4)).corrupt(true, n_classes=4, seed=seed)
+        p = cross_val_predict(LogisticRegression(max_iter=500), x, y, cv=5, method="predict_proba")
+        p_values.append(dependence(p, y, features=x)[1])
+    assert np.median(p_values) > 0.02
+    assert sum(p < 0.01 for p in p_values) <= 1
 
 
 def test_contradictions_of_unsure_predictions_show():
