@@ -2,6 +2,7 @@
 
     NOISEGATE_DATA=... python benchmarks/real_noise.py --jobs 2      writes results/real_noise.json and .md
     python benchmarks/real_noise.py --render                         the tables anew; needs no data
+    python benchmarks/real_noise.py --render --merge FILE ...        of the cells of other runs' real_noise.json
 
 Every contender gets the same vectors. Real noise: CIFAR-10N (people's labels) on frozen features of
 an ImageNet network, CIFAR-10H (one person's vote a row) on the same, sentences labelled by one worker
@@ -18,6 +19,7 @@ import argparse
 import json
 import os
 import platform
+import re
 import shlex
 import sys
 import textwrap
@@ -336,6 +338,60 @@ def _table(
     return [*head, *lines, f"| **mean** | | | {overall} |"]
 
 
+def _outcome(cells: list[dict[str, Any]], title: str, problems: Iterable[str]) -> str:
+    """One line of the table of means: ours, the best of our other methods, scikit-learn's, the best cleaned one."""
+    figures, wrong = _means(cells, "accuracy"), _means(cells, "wrong")
+    names = [p for p in problems if all((p, who) in figures for who in CONTENDERS)]
+    if not names:
+        return ""
+    mean = {who: float(np.mean([100 * np.mean(figures[p, who]) for p in names])) for who in CONTENDERS}
+    rates = [
+        100 * float(np.mean([v for (name, _), some in wrong.items() if name == p for v in some]))
+        for p in names
+    ]
+    ours = max((who for who in OURS if who != "auto"), key=mean.__getitem__)
+    cleaned = max((who for who in CONTENDERS if who.startswith("CleanLearning")), key=mean.__getitem__)
+    share = f", {min(rates):.0f} to {max(rates):.0f} % wrong" if max(rates) else ""
+    shown = [
+        f"{mean['auto']:.1f}",
+        f"{mean[ours]:.1f} (`{ours}`)",
+        *(f"{mean[who]:.1f}" for who in SCIKIT),
+        f"{mean[cleaned]:.1f} ({cleaned.partition(', ')[2]})",
+    ]
+    best = max(float(each.split()[0]) for each in shown)
+    bold = [
+        re.sub(r"^([\d.]+)", r"**\1**", each) if float(each.split()[0]) == best else each for each in shown
+    ]
+    return f"| {title}: {len(names)} problems{share} | {' | '.join(bold)} |"
+
+
+def _outcomes(cells: list[dict[str, Any]], noisy: Iterable[str]) -> list[str]:
+    """The table of means over problems, and on how many `auto` is behind."""
+    lines = [
+        _outcome(cells, title, problems)
+        for title, problems in (("real noise", REAL), ("synthetic noise", noisy), ("no noise", CLEAN))
+    ]
+    figures = _means(cells, "accuracy")
+    behind = [
+        p
+        for p in PROBLEMS
+        if (p, "auto") in figures
+        and max(np.mean(figures[p, w]) for w in CONTENDERS if (p, w) in figures)
+        > np.mean(figures[p, "auto"]) + 0.01
+    ]
+    return [
+        "| | `auto` | best of our other methods | logistic regression | random forest | MLP | best CleanLearning |",
+        "|---|---|---|---|---|---|---|",
+        *(line for line in lines if line),
+        "",
+        *textwrap.wrap(
+            f"Another contender is more than a point better than `auto` on {len(behind)} problems"
+            f"{': ' + '; '.join(behind) if behind else ''}.",
+            100,
+        ),
+    ]
+
+
 def render(found: dict[str, Any]) -> str:
     """The page of tables, from the stored cells."""
     cells = found["cells"]
@@ -352,6 +408,7 @@ def render(found: dict[str, Any]) -> str:
         ),
         "",
     ]
+    lines += ["## Means over problems", "", *_outcomes(cells, noisy), ""]
     for title, problems in (("Real noise", REAL), ("Synthetic noise", noisy), ("No noise", CLEAN)):
         lines += [f"## {title}", "", *_table(cells, problems, contenders, "accuracy"), ""]
     judges = [name for name in contenders if name == "auto" or name.startswith("CleanLearning")]
@@ -377,6 +434,29 @@ def render(found: dict[str, Any]) -> str:
     return "\n".join(lines).rstrip() + "\n"
 
 
+def merged(parts: list[dict[str, Any]], complete: bool) -> dict[str, Any]:
+    """One run's results from several, whose commands and machines are named; later cells replace earlier ones."""
+    cells = {
+        (c["problem"], c["seed"], c["contender"]): c
+        for part in parts
+        for c in part["cells"]
+        if "error" not in c
+    }
+    contenders = {contender for _, _, contender in cells}
+    if complete:
+        cells = {
+            (problem, seed, who): cell
+            for (problem, seed, who), cell in cells.items()
+            if all((problem, seed, other) in cells for other in contenders)
+        }
+    order = sorted(cells, key=lambda key: (list(PROBLEMS).index(key[0]), key[2], key[1]))
+    return {
+        "cells": [cells[key] for key in order],
+        "command": "`, `".join(dict.fromkeys(part["command"] for part in parts)),
+        "about": "; ".join(dict.fromkeys(part["about"] for part in parts)),
+    }
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])  # type: ignore[union-attr]
     parser.add_argument("--jobs", type=int, default=1, help="processes")
@@ -386,6 +466,12 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=float("inf"), help="start nothing after so long")
     parser.add_argument("--out", type=Path, default=RESULTS)
     parser.add_argument("--render", action="store_true", help="write the tables of the stored cells")
+    parser.add_argument(
+        "--merge", type=Path, nargs="+", help="with --render: files whose cells replace those stored"
+    )
+    parser.add_argument(
+        "--complete", action="store_true", help="with --merge: drop seeds that some contender lacks"
+    )
     arguments = parser.parse_args()
     import sklearn
     import torch
@@ -395,7 +481,10 @@ def main() -> None:
     arguments.out.mkdir(parents=True, exist_ok=True)
     path = arguments.out / "real_noise.json"
     found: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {"cells": []}
-    if not arguments.render:
+    if arguments.merge:
+        found = merged([json.loads(each.read_text()) for each in arguments.merge], arguments.complete)
+        _write(found, path)
+    elif not arguments.render:
         found["command"] = shlex.join(["python", "benchmarks/real_noise.py", *sys.argv[1:]])
         found["about"] = (
             f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}, torch "
