@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.linear_model import LogisticRegression
 
 import noisegate as ng
 from noisegate.auditing import audit as module
@@ -60,6 +61,18 @@ def test_errors_are_found_and_counted_about_right(found):
     assert (report.transition <= high + 1e-12).all()
     top = report.confused.iloc[:3]
     assert ((top.true + 1) % 3 == top.given).all()
+
+
+def test_scripts_for_cleanlab_find_their_columns(found):
+    cleanlab = pytest.importorskip("cleanlab.classification")
+    report, given, _ = found
+    ours = report.get_label_issues()
+    theirs = cleanlab.CleanLearning(LogisticRegression()).find_label_issues(blobs()[0], given)
+    assert ours.columns.tolist() == theirs.columns.tolist()
+    np.testing.assert_array_equal(ours.given_label, theirs.given_label)
+    assert (ours.is_label_issue == theirs.is_label_issue).mean() > 0.8
+    assert (ours.predicted_label != ours.given_label).equals(ours.is_label_issue)
+    np.testing.assert_allclose(ours.label_quality, report.quality, atol=1e-6)
 
 
 def test_the_curve_rises_to_the_number_of_errors(found):

@@ -86,6 +86,22 @@ class AuditReport:
             rows[name] = values.to_numpy()[rows[name].to_numpy()]
         return rows
 
+    def get_label_issues(self) -> pd.DataFrame:
+        """The rows in the order of the data, under the names of cleanlab's `CleanLearning.get_label_issues`.
+
+        Columns: is_label_issue, label_quality (`quality`), given_label, predicted_label (`suggested_label` of
+        flagged rows, else the given label). For scripts written for cleanlab.
+        """
+        rows = self.issues.sort_values("row").reset_index(drop=True)
+        return pd.DataFrame(
+            {
+                "is_label_issue": rows["is_label_issue"],
+                "label_quality": rows["quality"],
+                "given_label": rows["given_label"],
+                "predicted_label": rows["suggested_label"].where(rows["is_label_issue"], rows["given_label"]),
+            }
+        )
+
     @property
     def quality(self) -> npt.NDArray[np.float64]:
         """Probability that each row's label is right, (N,), in the order of the data."""

@@ -116,8 +116,8 @@ def instance_dependence(
     return {
         "p_value": p_value,
         "statistic": statistic,
-        "method": "two scores of the half of the rows that are predicted with most confidence, compared with "
-        "those of labels drawn from a class-conditional model",
+        "method": "two scores of the rows whose true class is hardly in doubt, compared with those "
+        "of labels drawn from a class-conditional model",
         "conclusion": words,
     }
 
