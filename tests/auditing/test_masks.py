@@ -9,7 +9,7 @@ from PIL import Image
 from torch import nn
 
 import noisegate as ng
-from noisegate.auditing.masks import audit_masks
+from noisegate.auditing.masks import MaskAudit, audit_masks
 from noisegate.auditing.words import repeated
 from noisegate.cli import main
 from noisegate.data import load
@@ -110,6 +110,42 @@ def test_on_the_command_line(tmp_path, capsys):
     said = "".join(capsys.readouterr())
     assert "have a region to check" in said
     assert "always predicting the most frequent class" in " ".join(said.split())
+
+
+def test_probabilities_of_ones_own_need_no_training(planted, monkeypatch, tmp_path):
+    monkeypatch.setattr("noisegate.runs.train.train", None)
+    known = np.maximum(planted.train.clean, 0)
+    probs = (0.02 + 0.92 * np.eye(4)[known]).transpose(0, 3, 1, 2)
+    found = ng.audit(planted, probs=probs)
+    assert isinstance(found, MaskAudit)
+    wrong = (planted.train.y != planted.train.clean).any((1, 2))
+    assert not (found.weights[~wrong] > 0).any()
+    assert found.issues.row[0] == int(found.weights.argmax())
+    again = audit_masks(planted, probs=list(probs))
+    assert np.array_equal(again.quality, found.quality)
+    np.save(tmp_path / "p.npy", probs)
+    options = ["--option", "n=48", "--option", "n_test=2", "--probs", str(tmp_path / "p.npy")]
+    assert main(["audit", "scenes", "--out", str(tmp_path / "audit"), *options]) == 0
+    for given, message in (
+        (probs[:5], "of 48 images, got 5"),
+        (probs[:, :3], r"shape \(4, 48, 64\) for image 0"),
+    ):
+        with pytest.raises(InputError, match=message):
+            audit_masks(planted, probs=given)
+
+
+def test_settings_for_single_labels_are_refused(planted, tmp_path, capsys):
+    for given in ({"detector": "neighbours"}, {"clean": "drop"}, {"workers": 2}):
+        with pytest.raises(InputError, match="is for single labels"):
+            ng.audit(planted, **given)
+    assert main(["audit", "scenes", "--detector", "neighbours", "--out", str(tmp_path / "a")]) == 2
+    assert main(["audit", "scenes", "--probs", "p.csv", "--out", str(tmp_path / "a")]) == 2
+    noise = ["--noise", "map-segments", "--rate", "0.2", "--out", str(tmp_path / "y")]
+    assert main(["data", "corrupt", "scenes", *noise]) == 2
+    said = " ".join(capsys.readouterr().err.split())
+    assert "detector='neighbours' is for single labels" in said
+    assert "--probs of masks is an .npy file" in said
+    assert "data.corrupt(noisegate.noise.MapSegments(0.2), seed=0)" in said
 
 
 def test_what_cannot_be_audited(planted):

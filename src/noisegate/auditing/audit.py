@@ -101,6 +101,7 @@ def audit(
     Returns
     -------
     AuditReport
+        Of data with a label for every pixel a `noisegate.auditing.masks.MaskAudit`: images and regions.
 
     Examples
     --------
@@ -116,6 +117,15 @@ def audit(
     dataset = as_dataset(X, y)
     place = Where(None if folder is None else Path(folder), engine, workers, address)
     fitting = Fitting(method, network, recipe, seed, device)
+    if dataset.train.maps:
+        from noisegate.auditing.masks import audit_masks, refuse_for_masks
+
+        refuse_for_masks(detector=detector, clean=clean, engine=engine, workers=workers)
+        masks: Any = audit_masks(
+            dataset, method=method, network=network, recipe=recipe, folds=folds, seed=seed, device=device,
+            folder=folder, probs=probs,
+        )  # fmt: skip
+        return masks
     if probs is None:
         fit = probabilities(dataset, fitting, folds, place, detector)
     else:

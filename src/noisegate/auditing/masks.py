@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import io
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -257,8 +257,9 @@ def audit_masks(
     device: str = "auto",
     folder: str | Path | None = None,
     regions: Mapping[str, Any] | None = None,
+    probs: Any = None,
 ) -> MaskAudit:
-    """Find the training masks to check.
+    """Find the training masks to check. `noisegate.audit` calls this for data with a label for every pixel.
 
     Each of `folds` networks is trained on the other folds, so that no mask is judged by a network that has
     seen it.
@@ -275,31 +276,65 @@ def audit_masks(
         Folder for checkpoints of the folds: if the process is killed, the same call resumes.
     regions : mapping, optional
         Arguments of `noisegate.quality.map_regions`: threshold, margin, smallest.
+    probs : array (N, K, H, W), or sequence of arrays (K, H, W), optional
+        Your own out-of-sample probabilities, in the order of the classes. Nothing is trained then.
     """
-    from noisegate.runs.train import train
-
     if not data.train.maps:
         raise InputError(f"{data.name} has no label for every pixel: ng.audit is for single labels")
-    if not 2 <= folds <= len(data.train):
-        raise InputError(f"folds must lie between 2 and the {len(data.train)} images, got {folds}")
-    places = np.random.default_rng([seed, 0xF01D]).permutation(len(data.train))
+    fitting = Fitting(method, network, recipe, seed, device)
+    if probs is None:
+        judged = _cross_fitted(data, fitting, folds, None if folder is None else Path(folder))
+        settings = fitting.described() | {"folds": folds}
+    elif len(probs) != len(data.train):
+        raise InputError(f"expected probabilities of {len(data.train)} images, got {len(probs)}")
+    else:
+        judged, settings = enumerate(probs), {"probabilities": "given"}
     quality = np.ones(len(data.train))
     found: list[list[Region]] = [[] for _ in quality]
     repeated, counts = 0, np.zeros(data.n_classes, np.int64)
+    for row, given in judged:
+        p, y = np.asarray(given), data.train.y[row]
+        if p.shape != (data.n_classes, *y.shape):
+            raise InputError(
+                f"expected probabilities of shape {(data.n_classes, *y.shape)} for image {row}, got {p.shape}"
+            )
+        quality[row] = map_quality(p, y)
+        found[row] = map_regions(p, y, **(regions or {}))
+        repeated += int((p.argmax(0) == y).sum())
+        counts += np.bincount(y[y != VOID], minlength=len(counts))
+    agreement, majority = (float(part) / max(1, counts.sum()) for part in (repeated, counts.max()))
+    return MaskAudit(quality, found, image_names(data), data.classes, settings, agreement, majority)
+
+
+def refuse_for_masks(**given: Any) -> None:
+    """Raise InputError for settings of an audit of single labels that one of masks does not have."""
+    plain = {"detector": "cross-fitted", "clean": None, "engine": "local", "workers": 1}
+    for name, value in given.items():
+        if value != plain[name]:
+            raise InputError(
+                f"an audit of masks cross-fits networks one after the other: {name}={value!r} is for single labels"
+            )
+
+
+def _cross_fitted(
+    data: Dataset, fitting: Fitting, folds: int, folder: Path | None
+) -> Iterator[tuple[int, npt.NDArray[Any]]]:
+    """Train on all folds but one, for each; yield the rows left out and their probabilities."""
+    from noisegate.runs.train import train
+
+    if not 2 <= folds <= len(data.train):
+        raise InputError(f"folds must lie between 2 and the {len(data.train)} images, got {folds}")
+    places = np.random.default_rng([fitting.seed, 0xF01D]).permutation(len(data.train))
     for number, held in enumerate(np.array_split(places, folds)):
         kept = np.sort(np.setdiff1d(places, held))
         part = dataclasses.replace(data, train=data.train.take(kept), test=None)
-        place = None if folder is None else Path(folder) / f"fold-{number}"
-        fitted = train(part, method, network, recipe, seed, device, folder=place, evaluate_every=0)
+        place = None if folder is None else folder / f"fold-{number}"
+        fitted = train(
+            part, fitting.method, fitting.network, fitting.recipe, fitting.seed, fitting.device,
+            folder=place, evaluate_every=0,
+        )  # fmt: skip
         for row in held.tolist():
-            probs, y = fitted.predict_proba(one(data.train.x, row)[None])[0], data.train.y[row]
-            quality[row] = map_quality(probs, y)
-            found[row] = map_regions(probs, y, **(regions or {}))
-            repeated += int((probs.argmax(0) == y).sum())
-            counts += np.bincount(y[y != VOID], minlength=len(counts))
-    settings = Fitting(method, network, recipe, seed, device).described() | {"folds": folds}
-    agreement, majority = (float(part) / max(1, counts.sum()) for part in (repeated, counts.max()))
-    return MaskAudit(quality, found, image_names(data), data.classes, settings, agreement, majority)
+            yield row, fitted.predict_proba(one(data.train.x, row)[None])[0]
 
 
 def image_names(data: Dataset) -> list[str]:

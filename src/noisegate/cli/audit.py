@@ -99,10 +99,11 @@ def run(asked: Audit) -> None:
 def run_masks(asked: Audit, data: Dataset) -> None:
     """Audit images with masks: lists of images and regions, and overlays of the worst."""
     from noisegate import methods
-    from noisegate.auditing.masks import audit_masks
+    from noisegate.auditing.masks import audit_masks, refuse_for_masks
     from noisegate.auditing.report import write_report
     from noisegate.auditing.words import repeated
 
+    refuse_for_masks(detector=asked.detector, clean=asked.clean, engine=asked.engine, workers=asked.workers)
     found = audit_masks(
         data,
         method=methods.get(asked.method, **asked.params) if asked.params else asked.method,
@@ -112,6 +113,7 @@ def run_masks(asked: Audit, data: Dataset) -> None:
         seed=asked.seed,
         device=asked.device,
         folder=asked.out / RUNS,
+        probs=None if asked.probs is None else read_map_probabilities(asked.probs),
     )
     found.save(asked.out, data, options=asked.options)
     write_report(asked.out, root=asked.root)
@@ -128,6 +130,17 @@ def run_masks(asked: Audit, data: Dataset) -> None:
     ]
     without = () if frame.regions.any() else ("pictures", "decide with")
     output.facts((name, value) for name, value in lines if name not in without)
+
+
+def read_map_probabilities(path: Path) -> npt.NDArray[Any]:
+    """Probabilities (N, K, H, W) of an .npy file."""
+    from noisegate.data.arrays import read_npy
+
+    if path.suffix.lower() != ".npy":
+        raise InputError(
+            f"--probs of masks is an .npy file with an array (images, classes, height, width), got {path}"
+        )
+    return read_npy(path)
 
 
 def read_probabilities(path: Path, data: Dataset) -> npt.NDArray[Any]:

@@ -84,6 +84,11 @@ def corrupt_data(
     """Corrupt the training labels of `data`, write them to `out`, and print what happened."""
     made = make_noise(noise, settings)
     loaded = read_data(data, label, options, root=root)
+    if loaded.train.maps:
+        raise InputError(
+            f"{data} has a mask for every image, and a label file one label for every row; in Python: "
+            "data.corrupt(noisegate.noise.MapSegments(0.2), seed=0), and MapBoundaries, MapPatches"
+        )
     # The file describes the training rows only.
     noisy = dataclasses.replace(loaded, validation=None).corrupt(made, seed)
     observed, before = noisy.train.y, loaded.train.y
