@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parent))
-from real_noise import PROBLEMS, Problem
+from real_problems import PROBLEMS, Problem
 
 RESULTS = Path(__file__).parent / "results"
 
