@@ -166,3 +166,27 @@ def test_two_servers_of_one_audit_follow_each_other(client, review_of, visit):
     client.decide(row, "keep")
     assert row["row"] not in [known["row"] for known in other.rows()["rows"]]
     assert other.decide(row, "accept", reviewer="bo").status_code == 409
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"choices": [{"row": 0, "decision": "keep", "seen": 0}], "key": "abcdefgh", "reviewer": "\\ud800"}',
+        b'{"choices": [{"row": 0, "decision": "keep", "seen": 0}], "key": "abcdefgh\\ud800"}',
+        b'{"choices": [{"row": 0, "decision": [1], "seen": 0}], "key": "abcdefgh"}',
+        b'{"choices": [{"row": 0, "decision": {}, "seen": 0}], "key": "abcdefgh"}',
+        b'{"choices": [{"row": 0, "decision": "keep", "seen": 1' + b"0" * 300 + b'}], "key": "abcdefgh"}',
+        b'{"choices": [{"row": 1' + b"0" * 5000 + b', "decision": "keep", "seen": 0}], "key": "abcdefgh"}',
+        b"[" * 100_000,
+    ],
+)
+def test_bodies_that_no_page_sends_are_refused(client, body):
+    answer = client.http.post("/api/decide", content=body, headers={"content-type": "application/json"})
+    assert answer.status_code == 400
+    assert answer.json()["error"]
+
+
+@pytest.mark.parametrize("number", ["1e400", "9" * 30, "9" * 5000, "-" + "9" * 30])
+def test_numbers_that_no_page_sends_are_refused(client, number):
+    assert client.get("/api/progress", params={"since": number}).status_code == 400
+    assert client.get("/api/rows", params={"after": number}).status_code == 400

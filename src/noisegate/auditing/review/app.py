@@ -12,14 +12,14 @@ from typing import Any
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.middleware import Middleware
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from noisegate.auditing.review.filters import Filter
 from noisegate.auditing.review.security import MOST_BYTES, Guard
 from noisegate.auditing.review.session import MOST_ROWS, Review
-from noisegate.errors import InputError, MissingDataError, NoisegateError
+from noisegate.errors import InputError, MissingDataError, NoisegateError, shown
 
 # A fixed list, so that names in requests never become paths.
 _FILES = {
@@ -29,6 +29,8 @@ _FILES = {
 }
 _PICTURE_SIDES = (32, 1600)
 _MOST_NAME = 100
+#: Numbers in addresses are smaller: larger ones are none that SQLite or a browser knows.
+_LARGEST = 2**53
 
 
 def build(review: Review, *, token: str, port: int, reviewer: str) -> Starlette:
@@ -69,6 +71,8 @@ def _answers(function: Callable[..., dict[str, Any]]) -> Callable[[Request], Any
             result = await run_in_threadpool(function, request, body)
         except NoisegateError as error:
             return JSONResponse({"error": str(error)}, status_code=400)
+        except ClientDisconnect:  # nobody is left to answer
+            return Response(status_code=400)
         except sqlite3.DatabaseError as error:
             # A full disk, a held lock or a damaged file: nothing was stored, and the page tries again.
             return JSONResponse({"error": f"the decision could not be stored ({error})"}, status_code=503)
@@ -89,6 +93,9 @@ async def _body(request: Request) -> dict[str, Any]:
             raise InputError("the request is too long")
     try:
         body = json.loads(bytes(content))
+        json.dumps(
+            body, ensure_ascii=False
+        ).encode()  # half of a surrogate pair can be neither stored nor shown
     except (ValueError, RecursionError):
         raise InputError("the request is not readable JSON") from None
     if not isinstance(body, dict):
@@ -195,6 +202,9 @@ def _integer(query: Any, name: str) -> int | None:
     if text is None or text == "":
         return None
     try:
-        return int(text)
+        found = int(text)
     except ValueError:
-        raise InputError(f"{name} must be a whole number, got {text!r}") from None
+        found = _LARGEST
+    if abs(found) >= _LARGEST:
+        raise InputError(f"{name} must be a whole number, got {shown(repr(text), 40)}")
+    return found

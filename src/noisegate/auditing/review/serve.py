@@ -57,7 +57,13 @@ def serve(
     token = new_token() if token is None else token
     app = build(review, token=token, port=bound, reviewer=reviewer or _account())
     config = uvicorn.Config(
-        app, log_level="warning", access_log=False, server_header=False, ws="none", lifespan="off"
+        app,
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        ws="none",
+        lifespan="off",
+        timeout_graceful_shutdown=3,  # seconds; a connection that never ends does not keep the server
     )
 
     class Server(uvicorn.Server):

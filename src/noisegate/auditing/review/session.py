@@ -198,9 +198,9 @@ class Review:
         """A checked decision; the label follows from it, except where a class is chosen."""
         if not _whole(row) or not 0 <= row < len(self.audit):
             raise InputError(f"rows are numbers from 0 to {len(self.audit) - 1}, got {row!r}")
-        if not _whole(seen) or seen < 0:
+        if not _whole(seen) or not 0 <= seen < 2**62:
             raise InputError(f"the version that was seen is a number from 0, got {seen!r}")
-        if decision not in CODES:
+        if not isinstance(decision, str) or decision not in CODES:
             raise InputError(f"a decision is one of {', '.join(filter(None, CODES))}, got {decision!r}")
         rank = self.rank[row]
         if decision == "choose":
