@@ -1,6 +1,7 @@
 """Help without torch, errors in one line, exit codes."""
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -174,10 +175,30 @@ FIT = ("--label", "label", "--method", "ce", "--network", "mlp-4", "--recipe", "
 def test_a_fit_whose_output_cannot_be_written_has_saved_its_model(words, tmp_path):
     with open("/dev/full", "w") as full:
         code, err = _run(["fit", words, *FIT, "--out", tmp_path / "m"], tmp_path, full)
+        assert (tmp_path / "m" / "model.json").exists()
+        assert code == 0
+        assert "done, but standard output could not be written: No space left on device" in err
+        assert "Traceback" not in err
+        code, err = _run(["predict", tmp_path / "m", words], tmp_path, full)
+        assert (code, "could not be written" in err) == (1, True)  # the predictions are lost
+
+
+def test_a_fit_whose_output_is_closed_saves_its_model(words, tmp_path):
+    line = [sys.executable, "-m", "noisegate", "fit", str(words), *FIT, "--out", str(tmp_path / "m")]
+    done = subprocess.run(["sh", "-c", '"$@" >&- 2>&-', "sh", *line], check=False)
+    assert done.returncode == 0
     assert (tmp_path / "m" / "model.json").exists()
-    assert code == 1
-    assert "done, but standard output could not be written: No space left on device" in err
-    assert "Traceback" not in err
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="names of files are bytes on Linux only")
+def test_a_table_whose_name_is_not_utf8_is_fitted_predicted_and_audited(words, tmp_path, call):
+    path = os.fsdecode(os.fsencode(tmp_path) + b"/n\xff\x1b[31m.csv")
+    shutil.copy(words, path)
+    assert call("fit", path, *FIT, "--out", tmp_path / "m")[0] in (0, 3)  # 3: one epoch teaches nothing
+    assert call("predict", tmp_path / "m", path, "--out", tmp_path / "p.csv")[0] == 0
+    assert len((tmp_path / "p.csv").read_text().splitlines()) == 41
+    assert call("audit", path, *FIT, "--folds", "2", "--out", tmp_path / "a")[0] == 0
+    assert r"Audit of n\udcff" in (tmp_path / "a" / "report.html").read_text()
 
 
 def test_a_reader_that_goes_away_is_no_error(words, tmp_path):

@@ -62,7 +62,7 @@ def write_bytes(path: Path, content: bytes) -> None:
 
 def write_text(path: Path, content: str) -> None:
     """Replace the content of `path` atomically, as UTF-8."""
-    write_bytes(path, content.encode())
+    write_bytes(path, content.encode("utf-8", "backslashreplace"))
 
 
 def write_json(path: Path, content: Any) -> None:

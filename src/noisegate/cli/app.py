@@ -27,6 +27,8 @@ from noisegate.errors import NoisegateError
 from noisegate.runs.memory import memory_kept
 
 UNHEARD, USAGE, INTERRUPTED = 1, 2, 130
+#: Commands whose results are files, whatever becomes of what they print.
+FILES = ("fit", "audit", "apply")
 
 app = typer.Typer(
     name="noisegate",
@@ -71,8 +73,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     3 means that a fit failed to learn: its model is saved, but is no better than always predicting one class.
 
-    1 means that the command did its work (for example saved a model) but could not print its results. A closed
-    pipe, as in `noisegate list methods | head -1`, is not an error.
+    1 means that results could not be printed that are nowhere else. Where they are in files (a saved model, an
+    audit, `--out`) a full disk behind standard output gets a warning, and a closed pipe, as in
+    `noisegate list methods | head -1`, not even that.
 
     An error is one line on standard error that says what to do; `--debug` prints the traceback above it.
     """
@@ -96,7 +99,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     lost = output.lost()
     if lost is not None and not isinstance(lost, BrokenPipeError):
         _say(f"done, but standard output could not be written: {lost.strerror or lost}")
-        return code or UNHEARD
+        kept = not {*FILES, "--out"}.isdisjoint(arguments)
+        return code if kept else code or UNHEARD
     return code
 
 

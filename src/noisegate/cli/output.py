@@ -17,8 +17,14 @@ _lost: list[OSError] = []
 
 
 def prepare() -> None:
-    """Make standard output and error escape characters that their encoding lacks (labels in an ASCII locale)."""
+    """Make standard output and error escape characters that their encoding lacks (labels in an ASCII locale).
+
+    Where the shell closed them (`>&-`), what is printed goes nowhere.
+    """
     _lost.clear()
+    # The next file that is opened would get the number of a closed stream, and with it what C code prints.
+    sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: SIM115
+    sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115
     for stream in (sys.stdout, sys.stderr):
         reconfigure = getattr(stream, "reconfigure", None)
         if reconfigure is not None:
