@@ -8,7 +8,7 @@ DEV := $(VENV)/.dev-installed
 DOCS := $(VENV)/.docs-installed
 export CHROMIUM ?= chromium
 
-.PHONY: demo test test-slow test-browser fuzz lint docs audit-pins clean
+.PHONY: demo test test-slow test-browser fuzz kills lint docs audit-pins clean
 
 demo: $(CORE)
 	$(BIN)/noisegate demo
@@ -24,6 +24,10 @@ test-browser: $(DEV)
 
 test-slow: $(DEV)
 	$(BIN)/python -m pytest -n auto -m slow
+
+# 100 SIGKILLs over studies, fits and audits, at random moments: takes about 20 minutes.
+kills: $(DEV)
+	KILLS=25 $(BIN)/python -m pytest -n 2 -m slow tests/kills
 
 fuzz: $(DEV)
 	FUZZ_CASES=$${FUZZ_CASES:-10000} $(BIN)/python -m pytest -n 2 tests/fuzz
