@@ -30,7 +30,7 @@ from noisegate.quality.dependence import dependence
 RESULTS = Path(__file__).parent / "results"
 RATE, LEVEL, DIMENSIONS, CLASSES = 0.2, 0.01, 10, 4
 #: Rows, and how often each is drawn.
-SIZES = {500: 100, 2000: 60, 8000: 25}
+SIZES = {500: 60, 2000: 40, 8000: 16}
 #: Distance between the centres of two classes, by name.
 DISTANCES = {"classes far apart": 6.0, "classes that overlap": 2.5}
 NOISES = (

@@ -29,8 +29,9 @@ MORE_DOUBT = 1.5
 FEWEST_ROWS = 20
 #: Rows of one predicted class whose similarities are looked at; more are a random choice.
 MOST_SIMILAR = 1500
-#: Fewer contradicted rows of a predicted class say nothing about where they lie.
-_FEWEST = 4
+#: A wrong label with fewer rows of a predicted class, or a smaller share of the contradicted ones, says nothing
+#: about where noise lies: where all wrong labels name one class, the others are errors of the classifier.
+_FEWEST, _RARE = 4, 0.05
 
 
 def dependence(
@@ -220,7 +221,9 @@ def _scores(given: Ints, null: _Null, groups: list[_Group]) -> tuple[float, floa
         rate += float(group.rank @ (given[group.rows] != group.predicted))
         mine = group.some[: len(group.similarity)]
         at = np.flatnonzero(given[mine] != group.predicted)
-        if len(at) < _FEWEST:
+        counts = np.bincount(given[mine[at]], minlength=len(null.wrong))
+        at = at[counts[given[mine[at]]] >= max(_FEWEST, _RARE * len(at))]
+        if not len(at):
             continue
         similarity = group.similarity[np.ix_(at, at)]
         names, codes = np.unique(given[mine[at]], return_inverse=True)
