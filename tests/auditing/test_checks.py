@@ -1,13 +1,19 @@
 """An audit folder with anything else in it than an audit writes is damage, and no error of another kind."""
 
+import gzip
 import json
 import os
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import noisegate as ng
+from noisegate.auditing import stored
+from noisegate.auditing.apply import apply
+from noisegate.auditing.content import open_content
 from noisegate.errors import DamagedFileError, NoisegateError
 
 
@@ -116,3 +122,55 @@ def test_neighbours_that_do_not_exist_are_refused(table_audit, rows):
     np.savez(folder / "neighbours.npz", rows=np.arange(40), neighbours=rows, similarity=np.ones((40, 2)))
     with pytest.raises(DamagedFileError, match=r"neighbours\.npz: neighbours"):
         use(folder)
+
+
+def _pipe(path):
+    path.unlink()
+    os.mkfifo(path)
+
+
+def _device(path):
+    path.unlink()
+    path.symlink_to("/dev/zero")
+
+
+@pytest.mark.parametrize("harm", [_pipe, _device])
+@pytest.mark.parametrize("suffix", [".csv", ".csv.gz", ".parquet"])
+def test_audited_data_that_became_a_pipe_or_device_are_not_waited_for(table_audit, tmp_path, harm, suffix):
+    folder, data = table_audit()
+    data = data.rename(data.with_name(f"data{suffix}"))
+    info = json.loads((folder / "audit.json").read_text())
+    info["source"]["path"] = str(data)
+    (folder / "audit.json").write_text(json.dumps(info))
+    harm(data)
+    view = open_content(stored.read(folder)).view(0)
+    assert "pipe, socket or device" in view.problem
+    with pytest.raises(NoisegateError, match="pipe, socket or device"):
+        apply(folder, tmp_path / f"out{suffix}")
+
+
+def test_audited_data_that_became_bombs_are_not_unpacked(table_audit, tmp_path, monkeypatch):
+    monkeypatch.setenv("NOISEGATE_MAX_FILE_GIB", "0.01")
+    folder, _ = table_audit()
+    info = json.loads((folder / "audit.json").read_text())
+    with gzip.open(tmp_path / "data.csv.gz", "wb") as file:
+        file.write(b"length,remark,kind\n" + b"1,a,cat\n" * 2**22)
+    texts = pa.DictionaryArray.from_arrays(pa.array(np.zeros(1000, np.int32)), pa.array(["a" * 2**16]))
+    pq.write_table(pa.table({"kind": texts}), tmp_path / "data.parquet")
+    for name in ("data.csv.gz", "data.parquet"):
+        info["source"]["path"] = str(tmp_path / name)
+        (folder / "audit.json").write_text(json.dumps(info))
+        assert "would need" in open_content(stored.read(folder)).view(0).problem
+        with pytest.raises(NoisegateError, match="would need"):
+            apply(folder, tmp_path / f"out-{name}", force=True)
+    assert not list(tmp_path.glob("out-*"))
+
+
+@pytest.mark.parametrize("path", ["/etc", "/nowhere", "\0", "x" * 5000, ""])
+@pytest.mark.parametrize("kind", ["table", "npz", "folder", "masks", "named", "memory", "\x1b"])
+def test_a_source_may_be_anything(table_audit, kind, path):
+    folder, _ = table_audit(20)
+    info = json.loads((folder / "audit.json").read_text())
+    info["source"] |= {"kind": kind, "path": path, "options": {"n": [1]}}
+    (folder / "audit.json").write_text(json.dumps(info))
+    assert open_content(stored.read(folder)).view(0).problem

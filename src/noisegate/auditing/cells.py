@@ -10,14 +10,17 @@ import gzip
 import mmap
 import os
 import re
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
+from noisegate._io.foreign import check_room, regular_size
+from noisegate.data.tables.reading import check_unpacked
 from noisegate.data.tables.separators import HEADER, separator_in
-from noisegate.errors import DamagedFileError, MissingDataError
+from noisegate.errors import DamagedFileError, MissingDataError, shown
 
 _BOM = b"\xef\xbb\xbf"
 _BLOCK = 1 << 26
@@ -92,8 +95,10 @@ class CsvFile:
         return len(self.starts)
 
     def _read(self, packed: bool) -> bytes | mmap.mmap:
+        check_room(regular_size(self.path, "a table"), self.path)
         try:
             if packed:
+                check_unpacked(self.path, self.path.stat().st_size)
                 with gzip.open(self.path) as file:
                     return file.read()
             with open(self.path, "rb") as file:
@@ -102,8 +107,8 @@ class CsvFile:
                 return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         except FileNotFoundError:
             raise MissingDataError(f"there is no file {self.path}") from None
-        except (OSError, EOFError) as error:
-            raise DamagedFileError(f"{self.path} cannot be read ({error})") from None
+        except (OSError, EOFError, zlib.error) as error:
+            raise DamagedFileError(f"{self.path} cannot be read ({shown(error)})") from None
 
     @property
     def _begin(self) -> int:

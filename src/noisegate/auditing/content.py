@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from noisegate._io.foreign import reading
 from noisegate.auditing.cells import CsvFile
 from noisegate.auditing.stored import StoredAudit
 from noisegate.errors import DamagedFileError, InputError, MissingDataError, NoisegateError
@@ -241,6 +242,7 @@ def encode(image: Image, size: int) -> bytes:
 
 # -- which strategy --------------------------------------------------------------------------------
 
+_AGAIN = "audit the data again if they have changed"
 Opener = Callable[[StoredAudit, Path | None], Content]
 _TASKS: dict[str, Opener] = {}
 
@@ -270,7 +272,8 @@ def open_content(audit: StoredAudit, root: Path | None = None) -> Content:
     """
     try:
         opener = _TASKS.get(str(audit.info.get("task", "classification")), _open_source)
-        return opener(audit, root)
+        with reading(str(audit.source.get("path") or audit.folder or "the data"), "audit the data again"):
+            return opener(audit, root)
     except (NoisegateError, OSError) as error:
         return Nothing(str(error))
 
@@ -298,9 +301,9 @@ def _open_source(audit: StoredAudit, root: Path | None) -> Content:
 def _table(path: str, source: Mapping[str, Any]) -> Content:
     hidden = [source["label"]] if source.get("label") else []
     if path.lower().endswith((".parquet", ".pq")):
-        import pyarrow.parquet as pq
+        from noisegate.data.tables.parquet import read_whole
 
-        return FrameCells(pq.read_table(path), hidden)
+        return FrameCells(read_whole(path), hidden)
     return CsvCells(path, int(source["rows"]), hidden)
 
 
@@ -334,9 +337,9 @@ def _square(x: npt.NDArray[Any]) -> tuple[int, int] | None:
 def _from_memory(audit: StoredAudit) -> Content:
     folder = audit.folder
     if folder is not None and (folder / "inputs.parquet").exists():
-        import pyarrow.parquet as pq
+        from noisegate.data.tables.parquet import read_whole
 
-        table = pq.read_table(folder / "inputs.parquet")
+        table = read_whole(folder / "inputs.parquet")
         places = None
         if "row" in table.column_names and audit.source["rows"] != table.num_rows:
             places = {row: place for place, row in enumerate(table["row"].to_pylist())}
@@ -366,7 +369,8 @@ class Cached:
         found = self._views.get(row)
         if found is None:
             try:
-                found = self.content.view(row)
+                with reading(f"row {row}", _AGAIN):
+                    found = self.content.view(row)
             except NoisegateError as error:
                 found = View(problem=str(error))
             if len(self._views) >= self.most:
@@ -376,4 +380,5 @@ class Cached:
 
     def picture(self, row: int, layer: str, size: int) -> bytes:
         """A picture of a row."""
-        return self.content.picture(row, layer, size)
+        with reading(f"row {row}", _AGAIN):
+            return self.content.picture(row, layer, size)

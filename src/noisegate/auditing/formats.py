@@ -116,8 +116,11 @@ def write_parquet(what: Correction, out: Path) -> None:
     """A Parquet file with the original's schema, row groups and compression."""
     import pyarrow.parquet as pq
 
-    with pq.ParquetFile(what.source) as file:
-        table, metadata = file.read(), file.metadata
+    from noisegate.data.tables.parquet import native_file, read_whole
+
+    table = read_whole(what.source)
+    with native_file(what.source) as file:
+        metadata = pq.read_metadata(file)
     place = table.schema.get_field_index(str(what.audit.source["label"]))
     labels = table.column(place).unify_dictionaries().take(what.sources())
     table = table.set_column(place, table.schema.field(place), labels)
@@ -133,8 +136,9 @@ def write_parquet(what: Correction, out: Path) -> None:
 
 def write_npz(what: Correction, out: Path) -> None:
     """An .npz file with another array of labels; the other arrays are copied."""
-    from noisegate.data.arrays import _Y_NAMES
+    from noisegate.data.arrays import _Y_NAMES, read_npz
 
+    read_npz(what.source)  # checks sizes and checksums
     with zipfile.ZipFile(what.source) as source, atomic(out) as target:
         members = source.namelist()
         label = next(f"{name}.npy" for name in _Y_NAMES if f"{name}.npy" in members)

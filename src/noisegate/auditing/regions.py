@@ -95,6 +95,10 @@ class StoredRegions:
         found = cls(*(arrays.get(name, np.zeros(0)) for name in ("image", "boxes", "bits")))
         if found.boxes.shape != (len(audit), 4) or len(found.image) != len(audit):
             raise DamagedFileError(f"{audit.folder / _FILE} does not fit the audit; audit the masks again")
+        top, left, bottom, right = found.boxes.T
+        whole = found.boxes.dtype.kind == found.image.dtype.kind == "i" and found.bits.dtype == np.uint8
+        if not whole or (found.boxes < 0).any() or (bottom <= top).any() or (right <= left).any():
+            raise DamagedFileError(f"{audit.folder / _FILE} holds no regions; audit the masks again")
         if found._starts[-1] > 8 * len(found.bits):
             raise DamagedFileError(f"{audit.folder / _FILE} is cut short; audit the masks again")
         return found

@@ -230,6 +230,8 @@ def fingerprint(path: Path) -> str:
                 digest.update(os.fsencode(os.path.relpath(file, path)) + b"\0")
                 digest.update(str(os.lstat(file).st_size).encode() + b"\0")
         return digest.hexdigest()
+    if path.exists():
+        regular_size(path, "data")
     try:
         with open(path, "rb") as content:
             while block := content.read(_BLOCK):

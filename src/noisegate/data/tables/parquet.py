@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from noisegate._io.foreign import check_room, regular_size
+from noisegate._io.foreign import check_room, reading, regular_size
 from noisegate.data.tables.frames import is_text, plain_column
 
 #: Bytes of a value of each stored type; a text takes the offset of its end, its letters are counted apart.
@@ -28,6 +28,25 @@ def parquet_schema(path: str | os.PathLike[str]) -> pa.Schema:
     regular_size(path, "a Parquet file")
     with native_file(path) as file:
         return pq.read_schema(file)
+
+
+def read_whole(path: str | os.PathLike[str]) -> pa.Table:
+    """Every column as it is stored, of whatever kind: to be shown or written again, not learnt from."""
+    import pyarrow.parquet as pq
+
+    check_room(regular_size(path, "a Parquet file"), path)
+    with reading(os.fspath(path)):
+        with native_file(path) as source:
+            chunks = _chunks(pq.read_metadata(source))
+        check_room(sum(chunk["bytes"] for chunk in chunks), path, "its columns")
+        shared = sorted({chunk["name"] for chunk in chunks if chunk["shared"]})
+        with native_file(path) as source, pq.ParquetFile(source, read_dictionary=shared) as file:
+            table = file.read()
+        kinds = {name: table.schema.field(name).type for name in shared}
+        categories = [name for name, kind in kinds.items() if pa.types.is_dictionary(kind)]
+        check_room(sum(_letters(table.column(name)) for name in categories), path, "its texts")
+        with native_file(path) as source:
+            return pq.read_table(source)
 
 
 def read_parquet(path: str | os.PathLike[str], only: Collection[str] | None = None) -> pa.Table:

@@ -60,7 +60,7 @@ def read_frame(
     parquet = lower.endswith((".parquet", ".pq"))
     with _reading(path):
         if _packed(path):
-            _check_unpacked(path, size)
+            check_unpacked(path, size)
         table = read_parquet(path, only) if parquet else _read_text(path, frozenset(texts), only)
         table = checked(table, str(path))
     return Frame(table, str(path), 1 if parquet else 2, not parquet)
@@ -139,7 +139,7 @@ def _packed(path: Path) -> bool:
     return path.name.lower().endswith(".gz")
 
 
-def _check_unpacked(path: Path, size: int) -> None:
+def check_unpacked(path: Path, size: int) -> None:
     """Refuse a .gz file whose content would not fit in memory: a thousand letters can be packed into one."""
     limit = memory_limit()
     if EXPANSION * MOST_COMPRESSION * size <= limit:
