@@ -31,6 +31,8 @@ kills: $(DEV)
 
 fuzz: $(DEV)
 	FUZZ_CASES=$${FUZZ_CASES:-10000} $(BIN)/python -m pytest -n 2 tests/fuzz
+	-$(PIP) install --quiet atheris
+	$(BIN)/python tests/fuzz/guided.py $${FUZZ_CASES:-10000}
 
 lint: $(DEV)
 	$(BIN)/ruff check .
