@@ -14,13 +14,17 @@ import resource
 import subprocess
 import sys
 import time
+import types
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch import Tensor
 
 import noisegate as ng
+from noisegate.cli.predict_maps import predict_map
+from noisegate.networks.deeplab import DeepLab
 from noisegate.objectives.points import HashedNormals
 
 CLASSES, TEMPERATURES, SAMPLES = 11, (0.05, 0.2, 1.0), (8, 32, 128, 512)
@@ -104,14 +108,37 @@ def peak(samples: int) -> float:
     return (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
 
 
+def prediction_peak(samples: int) -> float:
+    """MiB that predicting one such image adds as `noisegate predict` does: network, classes, entropy, variance."""
+    objective = ng.Heteroscedastic(19, 0.5, n_samples_eval=samples).eval()
+    network = DeepLab((3, 1024, 2048), objective.n_outputs, encoder="resnet18").eval()
+    image = np.random.default_rng(0).random((3, 1024, 2048), np.float32)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    predict_map(types.SimpleNamespace(network=network, objective=objective), image)
+    return (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
+
+
+def peaks(kind: str, counts: tuple[int, ...]) -> str:
+    """The peaks for some numbers of samples, each in a process of its own: a peak never falls."""
+    found = {}
+    for samples in counts:
+        command = [sys.executable, __file__, f"--{kind}", str(samples)]
+        found[samples] = float(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+    return ", ".join(f"S = {n}: {value:.0f} MiB" for n, value in found.items())
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--repeats", type=int, default=12)
-    parser.add_argument("--peak", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--peak", type=int, help="print the first peak alone, for so many samples")
+    parser.add_argument("--prediction", type=int, help="print the second peak alone, for so many samples")
     asked = parser.parse_args()
     torch.set_num_threads(1)
     if asked.peak:
         print(peak(asked.peak))
+        return
+    if asked.prediction:
+        print(prediction_peak(asked.prediction))
         return
     lines = [
         "# Samples of maps",
@@ -135,15 +162,12 @@ def main() -> None:
         "least of 3): " + ", ".join(f"S = {n}: {t:.0f}" for n, t in times.items()) + ".",
         "",
     ]
-    peaks = {}
-    for samples in (1, 4):  # each in a process of its own: a peak never falls
-        done = subprocess.run(
-            [sys.executable, __file__, "--peak", str(samples)], capture_output=True, text=True, check=True
-        )
-        peaks[samples] = float(done.stdout)
     lines += [
         "Peak memory that the log-probabilities of one 2048 x 1024 image with 19 classes add (they alone take 152 "
-        "MiB): " + ", ".join(f"S = {n}: {value:.0f} MiB" for n, value in peaks.items()) + ".",
+        f"MiB): {peaks('peak', (1, 4))}.",
+        "",
+        "Peak memory that a whole prediction of such an image adds, with a ResNet-18, classes, entropy and the "
+        f"variance of every class: {peaks('prediction', (4, 16))}.",
     ]
     RESULTS.mkdir(exist_ok=True)
     (RESULTS / "maps.md").write_text("\n".join(lines) + "\n")
