@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 from scipy.sparse.linalg import svds
 from sklearn.linear_model import LogisticRegression
@@ -86,3 +87,14 @@ def test_blocks_of_rows_change_nothing(reviews, monkeypatch):
     whole = reader.read(frame)
     monkeypatch.setattr(module, "_ROWS", 37)
     np.testing.assert_allclose(reader.read(frame), whole, atol=1e-7)
+
+
+def test_more_texts_become_more_numbers(monkeypatch):
+    monkeypatch.setattr("noisegate.data.tables.text.LEAST_SIZE", 20)
+    monkeypatch.setattr("noisegate.data.tables.text.MOST_SIZE", 40)
+    rng = np.random.default_rng(0)
+    words = np.array([f"word{n}" for n in range(200)])
+    texts = pa.array([" ".join(rng.choice(words, 8)) for _ in range(300)])
+    sizes = [TextColumn.learn("t", pa.chunked_array([texts[:n]])).size for n in (60, 150, 300)]
+    assert sizes == [20, 30, 40]
+    assert TextColumn.learn("t", pa.chunked_array([texts]), size=7).size == 7

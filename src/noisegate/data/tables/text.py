@@ -22,8 +22,8 @@ from noisegate.data.tables.ngrams import word_and_character_counts
 
 #: Buckets of words and of characters.
 WORD_BUCKETS, CHARACTER_BUCKETS = 2**16, 2**16
-#: Numbers a text becomes at most.
-SIZE = 512
+#: Numbers a text becomes: one for so many texts, and at least and at most so many.
+TEXTS_A_NUMBER, LEAST_SIZE, MOST_SIZE = 5, 512, 1024
 #: How many texts the projection is learnt from at most.
 LEARNT_FROM = 4096
 #: An n-gram that is in fewer texts says nothing about others.
@@ -69,17 +69,23 @@ class TextColumn(Column):
 
     def write(self, frame: Frame, values: Any, out: Floats, met: Met) -> None:
         texts = as_text(values)
-        projection = self.projection.astype(np.float32) * self.step
         for start in range(0, len(texts), _ROWS):
             counts = _counts([text or "" for text in texts.slice(start, _ROWS).to_pylist()])[:, self.buckets]
-            out[start : start + _ROWS, : self.size] = _weighted(counts, self.idf, self.buckets) @ projection
+            weighted = _weighted(counts, self.idf, self.buckets)
+            there = np.unique(weighted.indices)  # a few texts have few of the n-grams
+            projection = self.projection[there].astype(np.float32) * self.step
+            out[start : start + _ROWS, : self.size] = weighted[:, there] @ projection
 
     @classmethod
-    def learn(cls, name: str, values: Any, *, size: int = SIZE, seed: int = 0) -> TextColumn:
-        """Learn weights and projection from the training texts; no label is seen."""
+    def learn(cls, name: str, values: Any, *, size: int | None = None, seed: int = 0) -> TextColumn:
+        """Learn weights and projection from the training texts; no label is seen.
+
+        `size` is the number of numbers a text becomes at most; by default it grows with the number of texts.
+        """
         given = as_text(values).drop_null()
         rng = np.random.default_rng(seed)
         n = len(given)
+        size = size or min(max(n // TEXTS_A_NUMBER, LEAST_SIZE), MOST_SIZE)
         chosen = np.sort(rng.permutation(n)[:LEARNT_FROM]) if n > LEARNT_FROM else np.arange(n)
         counts = _counts(given.take(chosen).to_pylist())
         texts_with = np.bincount(counts.indices, minlength=counts.shape[1])
