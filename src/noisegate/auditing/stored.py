@@ -213,10 +213,10 @@ def row_names(source: Mapping[str, Any]) -> list[str]:
 def called(source: Mapping[str, Any]) -> str:
     """What the names of the rows are, for a column heading.
 
-    >>> called({"kind": "table"}), called({"kind": "folder"}), called({"kind": "memory"})
+    >>> called({"kind": "table"}), called({"kind": "masks"}), called({"kind": "memory"})
     ('row of the file', 'file', 'row')
     """
-    return {"table": "row of the file", "folder": "file"}.get(source["kind"], "row")
+    return {"table": "row of the file", "folder": "file", "masks": "file"}.get(source["kind"], "row")
 
 
 def fingerprint(path: Path) -> str:
