@@ -82,13 +82,12 @@ class Heteroscedastic(Objective):
     100 classes.
 
     Cost: O(B S K) time; memory does not grow with S (chunks of 2 MiB on a CPU and of 64 MiB on a GPU,
-    or one sample of some rows if that is larger). `benchmarks/results/sampling.md` has the time beside
-    that of the exponentials alone and of plain sampling. Integer targets accumulate the gradient in the
-    forward; soft targets, `costs` and `log_probs` make the samples again in the backward: two to six
-    times as long. On a CPU shares of a sample below 4e-18 of its largest (in float64 3e-40) count as
-    that. There is no double backward. In a run whose networks are compiled (`execution="compiled"`)
-    so are these costs: on one H200 and with S = 1000 two thirds to a quarter of the time
-    (`benchmarks/results/gpu.md`).
+    or one sample of some rows if that is larger). `benchmarks/results/objectives.md` has the time
+    beside cross-entropy's. Integer targets accumulate the gradient in the forward; soft targets,
+    `costs` and `log_probs` make the samples again in the backward: two to six times as long. On a CPU
+    shares of a sample below 4e-18 of its largest (in float64 3e-40) count as that. There is no double
+    backward. In a run whose networks are compiled (`execution="compiled"`) so are these costs: on one
+    H200 and with S = 1000 two thirds to a quarter of the time (`benchmarks/results/gpu.md`).
 
     Maps `(B, n_outputs, h, w)` with targets `(B, H, W)` that are larger, or with `size=(H, W)`:
     sampled logits are upsampled bilinearly before the softmax. The four places that a pixel lies
