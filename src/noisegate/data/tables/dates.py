@@ -113,6 +113,12 @@ def clock(texts: Any) -> Floats:
     return np.where(as_array(pc.is_valid(parts)), total, np.nan)
 
 
+def are_clocks(texts: Any) -> bool:
+    """Whether all texts (there may be gaps) are times of day or lengths of time."""
+    given = texts.drop_null()
+    return all(not np.isnan(clock(part)).any() for part in (given.slice(0, _FIRST), given))
+
+
 def _of_24(hour: Floats, parts: Any) -> Floats:
     """Hours from midnight; NaN where am or pm stands after an hour that no clock of twelve has."""
     half = pc.struct_field(parts, "half")

@@ -131,7 +131,7 @@ def _learn_measured(
     if found is None and given is not values and pc.all(pc.match_substring_regex(given, _WHOLE)).as_py():
         # Digits alone may be codes, but among codes nobody marks gaps.
         return _number(name, as_numbers(frame, name, given), True, False)
-    if found is None and not np.isnan(dates.clock(given.drop_null())).any():
+    if found is None and dates.are_clocks(given):
         return _number(name, as_numbers(frame, name, given), given.null_count > 0, False)
     return found
 
