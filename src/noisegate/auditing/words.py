@@ -152,13 +152,18 @@ def _curve(audit: StoredAudit, name: str) -> list[str]:
     ]
 
 
+def _counted(value: float, units: str) -> str:
+    """A number with its unit: 1 row, 2 rows."""
+    return f"{number(value)} {units.removesuffix('s') if round(value) == 1 else units}"
+
+
 def _confused(audit: StoredAudit, name: str) -> list[str]:
     pairs = audit.info.get("confused") or []
     if not pairs:
         return []
     first = pairs[0]
     true, given = (isolated(audit.classes[first[name]]) for name in ("true", "given"))
-    return [f"Most often {true} is labelled {given}: about {number(first['count'])} {unit(audit)}."]
+    return [f"Most often {true} is labelled {given}: about {_counted(first['count'], unit(audit))}."]
 
 
 def _dependence(audit: StoredAudit, name: str) -> list[str]:
