@@ -60,3 +60,9 @@ def test_what_is_not_known_is_not_said():
     card = model_card({"classes": [0, 1]}, {})
     assert "Noise found" not in card
     assert "Metrics" not in card
+
+
+def test_a_model_of_masks_is_called_one():
+    card = model_card({"classes": ["sky", "road"], "reader": {"kind": "maps"}}, {})
+    assert "- image-segmentation\n" in card
+    assert "# A segmentation network trained on labels" in card

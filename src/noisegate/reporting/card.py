@@ -41,9 +41,10 @@ def model_card(description: Mapping[str, Any], extras: Mapping[str, Any]) -> str
     """
     record = description.get("record") or {}
     identity = record.get("identity") or {}
+    maps = (description.get("reader") or {}).get("kind") == "maps"
     parts = [
-        _HEADER + "tags:\n- noisy-labels\n- classification\n---",
-        "# A classifier trained on labels that are partly wrong",
+        _HEADER + f"tags:\n- noisy-labels\n- {'image-segmentation' if maps else 'classification'}\n---",
+        f"# A {'segmentation network' if maps else 'classifier'} trained on labels that are partly wrong",
         _table("Data", _data(description, record)),
         _columns(description.get("reader") or {}),
         _table("Noise found", _noise(extras)),
