@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import hashlib
 from collections.abc import Callable
 from pathlib import Path
@@ -33,6 +32,7 @@ from noisegate.data.dataset import Inputs, Reader, as_inputs
 from noisegate.data.loader import Rows, seeded
 from noisegate.data.tables import TableReader, is_frame
 from noisegate.errors import DamagedFileError, InputError
+from noisegate.evaluation.widened import Widened
 from noisegate.networks import ensemble
 from noisegate.networks.layout import channels_last_
 from noisegate.networks.prepare import Prepared
@@ -87,6 +87,7 @@ class Fitted:
         self.history: list[list[dict[str, float]]] = []
         self.record: dict[str, Any] = {}
         self.reader: Reader | None = None
+        self._widened = Widened()
 
     def predict_proba(self, x: npt.ArrayLike | Inputs, batch_size: int | None = None) -> npt.NDArray[Any]:
         """Probabilities of the clean class, `(N, K)`; of a model of maps `(N, K, H, W)`, at the size of the images.
@@ -94,7 +95,7 @@ class Fitted:
         `x` is an array; or, for a model of tables or files, a table (pandas, Polars, Arrow) or the path of a file.
         Vectors are predicted in float64, so that the result of a row does not depend on the other rows.
         """
-        from noisegate.evaluation.passes import predict
+        from noisegate.evaluation.passes import predictions
 
         inputs = self._inputs(x)
         device = next((p.device for p in self.network.parameters()), torch.device("cpu"))
@@ -102,10 +103,18 @@ class Fitted:
         self._check_shape(rows.shape)
         if isinstance(inputs, np.ndarray):
             self._check_pixels(inputs)
-        network = copy.deepcopy(self.network).double() if len(rows.shape) == 1 else self.network
-        probs = predict(network, self.objective, rows, batch_size=batch_size).double().cpu().numpy()
-        # float32 rows can sum to 1 + 1e-7.
-        return probs / probs.sum(1, keepdims=True)
+        network = self._widened(self.network) if len(rows.shape) == 1 else self.network
+        found: npt.NDArray[Any] | None = None
+        start = 0
+        for values in predictions(network, self.objective, rows, batch_size=batch_size):
+            probs = values.double().cpu().numpy()
+            if found is None:
+                found = np.empty((len(rows), *probs.shape[1:]))
+            # float32 rows can sum to 1 + 1e-7.
+            np.divide(probs, probs.sum(1, keepdims=True), out=found[start : start + len(probs)])
+            start += len(probs)
+        assert found is not None  # Rows always have a batch, if an empty one
+        return found
 
     def _inputs(self, x: Any) -> Inputs:
         if isinstance(x, str | Path) or is_frame(x):

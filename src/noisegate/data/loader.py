@@ -56,13 +56,11 @@ class Rows:
     ) -> None:
         self.device = device
         self.source = x
-        labels = np.zeros(len(x), np.int64) if y is None else np.array(as_labels(y))
-        self.y = torch.as_tensor(labels, device=device)
-        ones = np.ones(len(self.y)) if weight is None else np.asarray(weight, dtype=np.float64)
-        empty = len(self.y) > 0 and not ones.any()
-        if ones.shape != (len(self.y),) or not np.isfinite(ones).all() or (ones < 0).any() or empty:
-            raise InputError("sample weights must be one finite number of at least 0 a row, and not all 0")
-        self.weight = torch.as_tensor(ones, dtype=torch.float32, device=device)
+        if y is None:
+            self.y = torch.zeros(len(x), dtype=torch.int64, device=device)
+        else:
+            self.y = torch.as_tensor(np.array(as_labels(y)), device=device)
+        self.weight = _weights(weight, len(self.y)).to(device)
         self.resident = fits(x, device) if resident is None else resident
         if self.resident:
             array = x if isinstance(x, np.ndarray) else fetch(x, np.arange(len(x)))
@@ -137,6 +135,16 @@ class Rows:
             return
         for _, x in self.batches(torch.arange(len(self)), batch_size):
             yield x  # type: ignore[misc]
+
+
+def _weights(weight: npt.ArrayLike | None, n: int) -> Tensor:
+    if weight is None:
+        return torch.ones(n)
+    found = np.asarray(weight, dtype=np.float64)
+    empty = n > 0 and not found.any()
+    if found.shape != (n,) or not np.isfinite(found).all() or (found < 0).any() or empty:
+        raise InputError("sample weights must be one finite number of at least 0 a row, and not all 0")
+    return torch.as_tensor(found, dtype=torch.float32)
 
 
 @contextlib.contextmanager

@@ -17,9 +17,10 @@ from noisegate.objectives import Objective
 
 #: (objective, outputs, row numbers) -> values `(B, columns)`.
 Read = Callable[[Any, Tensor, Tensor], Tensor]
+#: Most probabilities of vectors that one batch of a prediction makes; on a CPU they stay in a cache.
+VECTOR_NUMBERS = {"cpu": 2**18, "cuda": 2**24}
 
 
-@torch.no_grad()
 def predict(
     network: nn.Module,
     objective: Objective,
@@ -41,25 +42,59 @@ def predict(
     read : function (outputs) -> tensor, default=None
         What to return of the outputs instead of probabilities.
     batch_size : int, default=None
-        None: 4096 vectors or 512 images; fewer if the outputs are maps.
+        None: 4096 vectors or 512 images; fewer of many classes, or if the outputs are maps.
     """
-    modes = [module.training for module in (network, objective)]
-    network.eval()
-    objective.eval()
-    size = batch_size or (4096 if len(rows.shape) == 1 else 512)
-    if getattr(network, "spec", {}).get("maps"):
-        size = batch_size or map_pass_size(rows)
+    found: Tensor | None = None
+    start = 0
+    for values in predictions(network, objective, rows, read=read, batch_size=batch_size):
+        if len(values) == len(rows):
+            return values
+        if found is None:
+            found = values.new_empty(len(rows), *values.shape[1:])
+        found[start : start + len(values)] = values
+        start += len(values)
+    if found is None:
+        raise InputError("there are no rows to predict")
+    return found
 
-    def probs(outputs: Tensor, x: Tensor) -> Tensor:
-        if read is not None:
-            return read(outputs)
-        return objective.probs(outputs, tuple(x.shape[2:]) if outputs.dim() == 4 else None)  # type: ignore[arg-type]
 
+def predictions(
+    network: nn.Module,
+    objective: Objective,
+    rows: Rows,
+    *,
+    read: Callable[[Tensor], Tensor] | None = None,
+    batch_size: int | None = None,
+) -> Iterator[Tensor]:
+    """What `predict` returns, batch after batch, so that a caller decides how much of it is in memory."""
+    size = batch_size or _prediction_size(network, objective, rows)
+    parts = [
+        (module, module.training)
+        for module in (network, objective)
+        if any(part.training for part in module.modules())
+    ]
+    for module, _ in parts:
+        module.eval()
     try:
-        return torch.cat([probs(network(x), x) for x in rows.inputs(size)])
+        for x in rows.inputs(size):
+            with torch.no_grad():
+                outputs = network(x)
+                large = (int(x.shape[2]), int(x.shape[3])) if outputs.dim() == 4 else None
+                values = objective.probs(outputs, large) if read is None else read(outputs)
+            yield values
     finally:
-        for module, mode in zip((network, objective), modes, strict=True):
+        for module, mode in parts:
             module.train(mode)
+
+
+def _prediction_size(network: nn.Module, objective: Objective, rows: Rows) -> int:
+    if getattr(network, "spec", {}).get("maps"):
+        return map_pass_size(rows)
+    if len(rows.shape) > 1:
+        return 512
+    most = VECTOR_NUMBERS.get(rows.device.type, VECTOR_NUMBERS["cuda"])
+    fitting = max(1, most // objective.n_classes)
+    return max(128, min(4096, 1 << (fitting.bit_length() - 1)))
 
 
 class Pass:

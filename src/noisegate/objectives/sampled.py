@@ -73,10 +73,11 @@ def floored_exp_(x: Tensor) -> Tensor:
     """exp(x) in place for x up to about 0; on a CPU at least eps^2.5, 4e-18 in float32.
 
     MKL takes 50 to 300 times as long where exp underflows, and a CPU as much for products of numbers
-    that small: at a temperature of 0.02 that is nearly all of them.
+    that small: at a temperature of 0.02 that is nearly all of them. Where torch takes exp from MKL, exp2
+    takes a quarter of its time.
     """
     if x.device.type == "cpu" and not torch.compiler.is_compiling():
-        x.clamp_(min=2.5 * math.log(torch.finfo(x.dtype).eps))
+        return x.mul_(1 / math.log(2)).clamp_(min=2.5 * math.log2(torch.finfo(x.dtype).eps)).exp2_()
     return x.exp_()
 
 
