@@ -105,8 +105,8 @@ def render(lines: list[dict[str, Any]]) -> str:
             "# Time and memory of large audits", "",
             f"`python benchmarks/audit_size.py`: {machine['cores']} cores, one thread for torch and BLAS "
             f"(OMP_NUM_THREADS=1), {machine['device']}; Python {machine['python']}, torch {machine['torch']}, "
-            f"numpy {machine['numpy']}. One run of each, beside other work on both cores (several times as much in the second "
-            "line), so the times are upper bounds.", "",
+            f"numpy {machine['numpy']}. One run of each, beside other work on both cores, so "
+            "times are upper bounds.", "",
             "Made-up rows; of the labels a fifth is drawn anew, so 18 % are wrong with 10 classes and 20 % with "
             "1,000. own: `ng.audit(X, y, probs=...)` with out-of-sample probabilities of the user's, so "
             "nothing is trained. audit is everything up to the report object: flags, intervals, the test "
