@@ -2,7 +2,8 @@
 
     python benchmarks/objectives.py            prints the table and writes results/objectives.md
 
-Batch 256, float32. The ratio compares two timings of one run, taken in turn; each is the median of several.
+Batch 256, float32. Both losses are timed in one process, in turn, each hot and alone (see `in_turn`): the
+first call after the other loss's, which finds its memory out of the caches, is not timed. CPU time.
 Peak memory counts the bytes of all tensors alive at once that the call made, gradients included. Beside ours
 stand torch's LowRankMultivariateNormal (lambda^2 I + c c', another model than LN's) and its dense
 MultivariateNormal at the same targets.
@@ -12,14 +13,13 @@ from __future__ import annotations
 
 import argparse
 import os
-import platform
-import time
 import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
+from in_turn import in_turn, machine, ratio
 from torch import Tensor, nn
 from torch.distributions import LowRankMultivariateNormal, MultivariateNormal
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -119,8 +119,8 @@ def contenders(k: int) -> dict[str, tuple[Loss, int] | None]:
     return found
 
 
-def measured(loss: Loss, n_outputs: int, k: int, baseline: Callable[[], None]) -> tuple[float, float, float]:
-    """Seconds, their ratio to the baseline (both timed in turn), and the peak bytes of one call."""
+def call_of(loss: Loss, n_outputs: int, k: int) -> Callable[[], None]:
+    """Forward and backward of a loss, as a call."""
     generator = torch.Generator().manual_seed(0)
     outputs = torch.randn(BATCH, n_outputs, generator=generator).requires_grad_()
     y = torch.randint(0, k, (BATCH,), generator=generator)
@@ -129,64 +129,42 @@ def measured(loss: Loss, n_outputs: int, k: int, baseline: Callable[[], None]) -
         outputs.grad = None
         loss(outputs, y).backward()
 
+    return call
+
+
+def peak_of(call: Callable[[], None]) -> float:
+    """Peak bytes of one call."""
     call()
-    started = time.perf_counter()
-    call()
-    once = time.perf_counter() - started
-    repeats = max(3, min(50, int(2.0 / max(once, 1e-4))))
-    times, bases = [], []
-    for _ in range(repeats):
-        for function, into in ((baseline, bases), (call, times)):
-            started = time.perf_counter()
-            function()
-            into.append(time.perf_counter() - started)
-    outputs.grad = None
     with PeakMemory() as memory:
         call()
-    middle = sorted(times)[repeats // 2]
-    return middle, middle / sorted(bases)[repeats // 2], float(memory.peak)
-
-
-def cross_entropy(k: int) -> tuple[Callable[[], None], float]:
-    """torch's own cross-entropy as a call, and its peak bytes."""
-    generator = torch.Generator().manual_seed(0)
-    outputs = torch.randn(BATCH, k, generator=generator).requires_grad_()
-    y = torch.randint(0, k, (BATCH,), generator=generator)
-    loss = nn.CrossEntropyLoss()
-
-    def call() -> None:
-        outputs.grad = None
-        loss(outputs, y).backward()
-
-    call()
-    outputs.grad = None
-    with PeakMemory() as memory:
-        call()
-    return call, float(memory.peak)
+    return float(memory.peak)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--sizes", type=int, nargs="+", default=SIZES)
+    parser.add_argument("--turns", type=int, default=7)
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
     rows: dict[str, list[str]] = {}
     for k in arguments.sizes:
-        baseline, bytes_of_one = cross_entropy(k)
+        baseline = call_of(nn.CrossEntropyLoss(), k, k)
+        bytes_of_one = peak_of(baseline)
         for name, contender in contenders(k).items():
             cell = "-"
             if contender is not None:
-                _, ratio, peak = measured(*contender, k, baseline)
-                cell = f"{ratio:.1f} / {peak / bytes_of_one:.1f}"
+                call = call_of(*contender, k)
+                times = in_turn({"torch": baseline, "ours": call}, arguments.turns, 0.05)
+                cell = f"{ratio(times, 'ours', 'torch'):.1f} / {peak_of(call) / bytes_of_one:.1f}"
             rows.setdefault(name, []).append(cell)
             print(f"K = {k:6d}  {name:34s} {cell}", flush=True)
     lines = [
         "# Objectives: time / peak memory, forward and backward, as a ratio to torch's cross-entropy",
         "",
-        f"`python benchmarks/objectives.py --threads {arguments.threads}`: batch {BATCH}, float32, "
-        f"{arguments.threads} CPU threads ({platform.machine()}), torch {torch.__version__}, "
-        f"noisegate {ng.__version__}. A dash: left out for its cost.",
+        f"`python benchmarks/objectives.py --threads {arguments.threads} --turns {arguments.turns}`: "
+        f"batch {BATCH}, float32, {arguments.threads} CPU threads, {machine('torch')}, "
+        f"noisegate {ng.__version__}; load {os.getloadavg()[0]:.0f}. Each hot and alone. A dash: left out.",
         "",
         "| objective | " + " | ".join(f"K = {k:,}" for k in arguments.sizes) + " |",
         "|---" * (len(arguments.sizes) + 1) + "|",

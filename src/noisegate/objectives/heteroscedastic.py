@@ -83,7 +83,8 @@ class Heteroscedastic(Objective):
 
     Cost: O(B S K) time; memory does not grow with S (chunks of 2 MiB on a CPU and of 64 MiB on a GPU,
     or one sample of some rows if that is larger). `benchmarks/results/objectives.md` has the time
-    beside cross-entropy's. Integer targets accumulate the gradient in the forward; soft targets,
+    beside cross-entropy's, `benchmarks/results/sampling.md` that beside plain sampling and beside the
+    exponentials alone. Integer targets accumulate the gradient in the forward; soft targets,
     `costs` and `log_probs` make the samples again in the backward: two to six times as long. On a CPU
     shares of a sample below 4e-18 of its largest (in float64 3e-40) count as that. There is no double
     backward. In a run whose networks are compiled (`execution="compiled"`) so are these costs: on one
