@@ -272,6 +272,11 @@ def test_dates_are_labels_too(tmp_path):
     np.testing.assert_array_equal(loaded.predict(x), clf.predict(x))
 
 
+MANY = {"kind": "ensemble", "members": [{"kind": "network", "name": "mlp-8"}] * 5000, "heads": [1] * 5000}
+TREES = {"kind": "forest", "n_trees": 2, "n_nodes": 3, "n_leaves": 2, "n_outputs": 2, "depth": 10**12}
+DEEP = {"kind": "ensemble", "members": [TREES], "heads": [1], "front": None}
+
+
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
@@ -281,7 +286,13 @@ def test_dates_are_labels_too(tmp_path):
         (lambda tree, text: text.update(classes=["1", 1]), "different classes"),
         (lambda tree, text: text.update(classes=[float("nan"), 1.0]), "different classes"),
         (lambda tree, text: text.update(metrics=3), "metrics and history"),
-        (lambda tree, text: text["network"].update(network="mlp-" + "-".join(["9"] * 20_000)), "hidden"),
+        (lambda tree, text: text["network"].update(network="mlp-" + "-".join(["9"] * 20_000)), "more layers"),
+        (lambda tree, text: text["network"].update(network="wrn-994-1000"), "more layers"),
+        (lambda tree, text: text["network"].update(network=MANY), "more layers"),
+        (lambda tree, text: text["network"].update(network=DEEP), "depth of trees"),
+        (lambda tree, text: text["network"].update(raw_shape=None, pixels="no"), "pixels holds"),
+        (lambda tree, text: text["network"].update(raw_shape=[[4]]), "raw_shape holds"),
+        (lambda tree, text: text["network"].update(input_shape=[4.0]), "input_shape holds"),
         (lambda tree, text: text["network"].update(network="\x1b[31mred" * 1000), "unknown network"),
         (lambda tree, text: text["network"].update(network="mlp-" + "9" * 30), "is cut off or"),
     ],

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from noisegate._io.files import remove_parts, write_json
 from noisegate._io.foreign import reading
+from noisegate._io.forms import mismatch
 from noisegate._io.lock import locked
 from noisegate._io.models import (
     FORMAT,
@@ -287,6 +288,7 @@ class Fitted:
             )
         state = tree["network"]
         _check_scales(state, shape, folder)
+        _check_spec(spec, state)
         if network is None:
             # A damaged description can ask for gigabytes: compare sizes before allocating memory.
             with torch.device("meta"):
@@ -338,6 +340,14 @@ def _check_state(module: nn.Module, state: dict[str, Tensor], folder: Path) -> N
         raise DamagedFileError(
             f"the weights in {folder} do not fit its network, which has no {', '.join(unknown[:3])}"
         )
+
+
+def _check_spec(spec: dict[str, Any], state: dict[str, Tensor]) -> None:
+    """Refuse a description of other form, and one of more layers than there are weights: building takes long."""
+    if told := mismatch(spec, {"input_shape": [int], "raw_shape?": [int], "n_outputs": int, "pixels?": bool}):
+        raise ValueError(f"its network: {told}")
+    if ensemble.least_layers(spec["network"]) > len(state):
+        raise ValueError(f"its network has more layers than its {len(state)} weights")
 
 
 def _check_scales(state: dict[str, Tensor], shape: tuple[int, ...], folder: Path) -> None:

@@ -170,6 +170,20 @@ def needs_factory(spec: str | Mapping[str, Any] | None) -> bool:
     return spec is None
 
 
+def least_layers(spec: str | Mapping[str, Any] | None) -> int:
+    """A lower limit of the number of layers that a description asks for, without building them.
+
+    >>> least_layers("mlp-8-8-8"), least_layers("wrn-28-2"), least_layers("lenet5")
+    (3, 28, 1)
+    """
+    if isinstance(spec, Mapping):
+        return sum(least_layers(each.get("name")) for each in spec["members"])
+    kind, *numbers = str(spec).split("-")
+    if kind == "wrn" and numbers and numbers[0].isdecimal():
+        return int(numbers[0])
+    return max(1, len(numbers)) if kind == "mlp" else 1
+
+
 #: Kinds of members as people call them.
 _WORDS = {
     "linear": "linear model",

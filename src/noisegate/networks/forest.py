@@ -8,6 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from noisegate.errors import InputError
+
 #: Lower limit of probabilities, so that their logs are finite.
 FLOOR = 1e-6
 
@@ -44,6 +46,10 @@ class Forest(nn.Module):
 
     def __init__(self, n_trees: int, n_nodes: int, n_leaves: int, n_outputs: int, depth: int) -> None:
         super().__init__()
+        if not isinstance(depth, int) or not 0 <= depth <= max(n_nodes, 1):
+            raise InputError(
+                f"the depth of trees must lie between 0 and their {n_nodes} nodes, got {depth!r}"
+            )
         self.depth = depth
         for name, size in (
             ("roots", n_trees),
