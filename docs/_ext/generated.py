@@ -250,9 +250,11 @@ def _on_real_noise(name: str, problems: dict[str, dict[str, str]], seconds: dict
     rows = [row for row in problems.values() if name in row and row["wrong"]]
     if not rows:
         return ""
+    counts = sorted({int(row["n"]) for row in rows})
+    seeds = f"{counts[0]} to {counts[-1]}" if len(counts) > 1 else str(counts[0])
     lines = [
         "Accuracy on clean test labels in per cent after training on people's labels, mean ± standard "
-        f"deviation of {rows[0]['n']} seeds:",
+        f"deviation of {seeds} seeds:",
         "",
         f"| problem | wrong | {' | '.join(shown)} |",
         "|---|" + "---|" * (len(shown) + 1),
