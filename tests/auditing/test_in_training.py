@@ -105,3 +105,13 @@ def test_an_audit_by_signals_in_training(blobs):
     assert list(signals) == ["contradicted"]
     assert len(signals) == 300
     assert roc_auc_score(blobs.train.wrong, signals.contradicted) > 0.9
+
+
+def test_one_run_by_default_resists_the_wrong_labels():
+    """Cross-entropy would learn them: of digits moved to the next class it flags next to none."""
+    digits = ng.data.load("digits").corrupt(
+        ng.noise.Asymmetric(0.3, {i: (i + 1) % 10 for i in range(10)}), seed=0
+    )
+    found = ng.audit(digits, detector="in-training", device="cpu").info["truth"]
+    assert found["precision_look"] > 0.8
+    assert found["recall_look"] > 0.6

@@ -25,6 +25,9 @@ from noisegate.quality import Judgement, judge
 from noisegate.training.recipe import Recipe
 
 DETECTORS = ("cross-fitted", "in-training", "neighbours")
+#: The method of the detector in-training where `auto` is asked for: cross-entropy learns the wrong labels too, so
+#: its probabilities hardly doubt them.
+IN_TRAINING = "elr"
 #: Maximum number of rows whose neighbours are searched, the worst first; for more it would take too long.
 MOST_NEIGHBOURS = 5000
 SEEN = (
@@ -73,8 +76,8 @@ def audit(
     detector : {"cross-fitted", "in-training", "neighbours"}, default="cross-fitted"
         cross-fitted: out-of-sample probabilities from `folds` networks. in-training: one run, and the
         mean of its network's predictions for each row over its first epochs; a cheap alternative if
-        folds take too long. What else the method learns about labels is kept in
-        `AuditReport.signals`. neighbours: the vote of each row's nearest rows, without training.
+        folds take too long (`elr` trains if `method` is "auto"). What else the method learns about
+        labels is kept in `AuditReport.signals`. neighbours: the vote of each row's nearest rows, without training.
     probs : array (N, K), default=None
         Your own out-of-sample probabilities, in the order of the classes. Nothing is trained then, and
         `method`, `network`, `recipe`, `folds` and `detector` are used only by `clean`.
@@ -223,12 +226,12 @@ def _auto(data: Dataset, fitting: Fitting, folds: int, where: Where) -> CrossFit
 
 
 def _in_training(data: Dataset, fitting: Fitting, where: Where) -> CrossFit:
-    """One run of the method (cross-entropy for `auto`), with its predictions during training."""
+    """One run of the method, `IN_TRAINING` for `auto`, with its predictions during training."""
     from noisegate import methods
     from noisegate.auditing.in_training import PREFIX, InTraining
     from noisegate.runs.train import train
 
-    inner = methods.get("ce" if fitting.method == "auto" else fitting.method)
+    inner = methods.get(IN_TRAINING if fitting.method == "auto" else fitting.method)
     fitted = train(
         replace(data, test=None), InTraining(inner), fitting.network, fitting.recipe, fitting.seed,
         fitting.device, folder=None if where.folder is None else where.folder / "in-training",
