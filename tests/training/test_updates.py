@@ -34,7 +34,7 @@ class Both(PhaseModule):
         return self.large(batch) + self.small(batch)
 
     def predictor(self):
-        raise AssertionError("nobody is validated")
+        return self, None  # nobody is validated
 
 
 @pytest.fixture

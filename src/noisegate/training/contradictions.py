@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from noisegate.objectives.base import Objective
 from noisegate.training.job import Job
 from noisegate.training.phase import PhaseModule
 
@@ -21,8 +22,10 @@ class Contradictions:
 
     Parameters
     ----------
-    module : PhaseModule
-        What is trained. The network that its `predictor` names is watched.
+    network : Module
+        What is trained and predicts; its outputs are watched.
+    objective : Objective
+        What the outputs mean.
     job : Job
 
     Attributes
@@ -40,8 +43,8 @@ class Contradictions:
     2019.
     """
 
-    def __init__(self, module: PhaseModule, job: Job) -> None:
-        network, self._objective = module.predictor()
+    def __init__(self, network: nn.Module, objective: Objective, job: Job) -> None:
+        self._objective = objective
         self._y = job.train.y
         self._outputs: Tensor | None = None
         self.counts = torch.zeros(len(job.train), dtype=torch.int32, device=job.device)
@@ -66,6 +69,11 @@ class Contradictions:
         self.counts += self.predicted != self._y
         self.predicted.copy_(self._y)
 
+    @property
+    def known(self) -> Tensor | None:
+        """The counts; None if the network was never shown a batch as it is."""
+        return self.counts if self.seen else None
+
     def stop(self) -> None:
         """Watch the network no longer."""
         self._hook.remove()
@@ -85,4 +93,4 @@ def contradictions(module: PhaseModule, job: Job) -> Contradictions | None:
     """Counts for a phase; None where labels are maps or the predictor is no network with an objective."""
     network, objective = module.predictor()
     known = isinstance(network, nn.Module) and hasattr(objective, "most_probable")
-    return Contradictions(module, job) if known and not job.train.maps else None
+    return Contradictions(network, objective, job) if known and not job.train.maps else None

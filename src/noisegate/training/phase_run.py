@@ -282,12 +282,6 @@ class PhaseRun:
             self.step.release()
         return self.history
 
-    @property
-    def contradicted(self) -> Tensor | None:
-        """How often each row's label was contradicted, int32 (N,); None where that is not known."""
-        counted = self.step.contradictions
-        return counted.counts if counted is not None and counted.seen else None
-
     # -- resuming
 
     def state(self) -> dict[str, Any]:

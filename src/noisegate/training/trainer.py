@@ -174,11 +174,13 @@ class Trainer:
             yield Epoch(number, phase.name, run.epoch, run.n_epochs, metrics)
         with self.stream.active():
             history = run.finish()
-            self._add_contradictions(run.contradicted)
+            counted = run.step.contradictions
+            contradicted = None if counted is None else counted.known
+            self._add_contradictions(contradicted)
             if self.folder:
                 state = {"module": phase.module.state_dict(), "history": history}
                 self._writer.write(
-                    state | {"contradicted": run.contradicted},
+                    state | {"contradicted": contradicted},
                     lambda state, folder=self.folder: folder.finish_phase(number, state),  # type: ignore[misc]
                 )
         return history
