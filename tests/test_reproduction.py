@@ -166,7 +166,7 @@ def test_a_search_fills_a_cell_with_its_best_candidate(others, tmp_path):
         for seed in (0, 1):
             run = candidate.replace(seed=seed)
             score = -abs(candidate.params["temperature"] - 10.0) + seed
-            content = dict.fromkeys(("versions", "hardware", "seconds"), None)
+            content = {"versions": {}, "hardware": {}, "seconds": 1.0}
             content |= {"format": 1, "key": run.key, "settings": run.full(), "history": []}
             store.save(run, {**content, "metrics": {"validation_log_likelihood": score}}, {})
     results, words = sizes.chosen(study, cell, store)

@@ -12,7 +12,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import pictures
+import method_pictures
 
 import noisegate as ng
 from noisegate._registry import Registry
@@ -42,7 +42,7 @@ def write(docs: Path) -> None:
     _write_api(docs / "api")
     _write_facts(docs / "methods" / "_facts")
     _write_overview(docs / "methods" / "_facts")
-    pictures.write(docs / "methods" / "_facts")
+    method_pictures.write(docs / "methods" / "_facts")
 
 
 def _put(path: Path, text: str) -> None:
