@@ -48,7 +48,7 @@ def test_noise_by_class_is_not_called_dependent(kind, k):
         transition = by_class(kind, k)
         y = Transition(transition).corrupt(true, n_classes=k, seed=seed)
         p_values.append(dependence(noisy(p, transition), y, features=x)[1])
-    assert np.median(p_values) > 0.02
+    assert np.median(p_values) > 0.05
     assert min(p_values) > 1e-3
 
 
@@ -61,7 +61,7 @@ def test_errors_of_the_classifier_are_not_taken_for_noise(kind):
         y = Transition(by_class(kind, 4)).corrupt(true, n_classes=4, seed=seed)
         p = cross_val_predict(LogisticRegression(max_iter=500), x, y, cv=5, method="predict_proba")
         p_values.append(dependence(p, y, features=x)[1])
-    assert np.median(p_values) > 0.02
+    assert np.median(p_values) > 0.05
     assert sum(p < 0.01 for p in p_values) <= 1
 
 
@@ -108,5 +108,5 @@ def test_size_and_power():
         size.append(dependence(noisy(p, transition), y, features=x)[1] < 0.05)
         y = InstanceDependent(0.3, scale="raw").corrupt(true, 30 * x, n_classes=4, seed=seed)
         power.append(dependence(p, y, features=x)[1] < 0.05)
-    assert np.mean(size) < 0.2
+    assert np.mean(size) < 0.15
     assert np.mean(power) > 0.9
