@@ -143,8 +143,8 @@ def main() -> None:
     cores = len(os.sched_getaffinity(0))
     text = (
         "# Reading folders of images\n\n"
-        f"`python benchmarks/images.py`: median of {asked.turns} in turn, batches of {BATCH}, {cores} CPU cores, "
-        f"Python {platform.python_version()}, torch {torch.__version__}, Pillow {PIL.__version__}.\n\n"
+        f"`python benchmarks/images.py --turns {asked.turns}`: medians of the turns, batches of {BATCH}, "
+        f"{cores} CPU cores, Python {platform.python_version()}, torch {torch.__version__}, Pillow {PIL.__version__}.\n\n"
         + "\n".join(lines)
         + "\n"
     )

@@ -58,6 +58,13 @@ def test_pixels_are_those_of_image_open(tmp_path, rng, by_pillow, name, channels
     np.testing.assert_array_equal(decode(path, size, channels), by_pillow(path, size, channels))
 
 
+@pytest.mark.parametrize("shape", [(1, 1), (128, 128), (128, 129), (300, 70)])
+def test_planes_of_few_and_of_many_pixels(rng, shape):
+    pixels = rng.integers(0, 256, (*shape, 3), dtype=np.uint8)
+    np.testing.assert_array_equal(decoding.planes(Image.fromarray(pixels)), pixels.transpose(2, 0, 1))
+    np.testing.assert_array_equal(decoding.planes(Image.fromarray(pixels[..., 0])), pixels[None, ..., 0])
+
+
 @pytest.mark.parametrize("name", ["rgb.png", "rgb.jpg"])
 def test_damaged_files_end_alike(tmp_path, rng, by_pillow, name):
     path = tmp_path / name

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from noisegate.data import ImageFiles, ImageReader
+from noisegate.data import ImageFiles, ImageReader, images
 from noisegate.data.decoding import decode
 from noisegate.data.images import probe, walk
 from noisegate.errors import DamagedFileError, InputError, MissingDataError
@@ -87,6 +87,16 @@ def test_fetch_take_and_read_all(three):
     np.testing.assert_array_equal(some.read_all(), pixels[[2, 1]])
     assert list(some.names) == ["2.png", "1.png"]
     np.testing.assert_array_equal(pickle.loads(pickle.dumps(some)).read_all(), pixels[[2, 1]])
+
+
+@pytest.mark.parametrize("n_threads", [1, 2, 5])
+def test_more_images_than_a_thread_takes_at_a_time(three, monkeypatch, n_threads):
+    folder, pixels = three
+    monkeypatch.setattr(images, "_thread_count", lambda: n_threads)
+    monkeypatch.setattr(images, "_MOST", 6)
+    rows = np.arange(50) * 2 % 3
+    files = ImageFiles([f"{row}.png" for row in rows], 8, folder=folder)
+    np.testing.assert_array_equal(files.read_all(), pixels[rows])
 
 
 def test_several_threads_may_fetch_at_once(three):

@@ -28,6 +28,8 @@ Pixels = npt.NDArray[np.uint8]
 _LARGEST = 1 << 26
 #: With more pixels than this, the overhead of `Image.open` does not matter.
 _SMALL_PIXELS = 1 << 18
+#: With fewer pixels than this, a call to Pillow takes longer than copying lines.
+_FEW_PIXELS = 1 << 14
 #: So that opening a pipe does not wait for a writer.
 _FLAGS = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
 #: None if the system cannot refuse links when it opens a file.
@@ -96,6 +98,9 @@ def planes(image: Image) -> Pixels:
     width, height = image.size
     if image.mode == "L":
         return np.frombuffer(image.tobytes(), np.uint8).reshape(1, height, width)
+    if width * height > _FEW_PIXELS:  # by channel, each of which costs a call
+        bands = b"".join([image.tobytes("raw", band) for band in "RGB"])
+        return np.frombuffer(bands, np.uint8).reshape(3, height, width)
     # One line of R, one of G, one of B: numpy then copies whole lines instead of single pixels.
     lines = np.frombuffer(image.tobytes("raw", "RGB;L"), np.uint8)
     return lines.reshape(height, 3, width).transpose(1, 0, 2)

@@ -25,8 +25,8 @@ SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", "
 RESIDENT_BYTES = 1 << 30
 #: Maximum number of files whose sizes enter a fingerprint.
 FINGERPRINTED = 100_000
-#: Minimum number of images of a batch for each reading thread.
-_FEWEST = 4
+#: Minimum and maximum number of images that a reading thread takes at a time.
+_FEWEST, _MOST = 4, 256
 _SKIPPED = ("__MACOSX", "__pycache__")
 
 
@@ -126,9 +126,9 @@ class ImageFiles:
         """Read the rows `index`: uint8 (len(index), channels, size, size)."""
         rows = np.asarray(index, np.int64).tolist()
         out = np.empty((len(rows), *self.shape), np.uint8)
-        # One task per thread, not per image: handing over a task costs as much as reading a small image.
-        pieces = min(_thread_count(), -(-len(rows) // _FEWEST))
-        if pieces < 2:
+        # A task is a run of images, not one: handing over a task costs as much as reading a small image.
+        pieces = min(max(_thread_count(), -(-len(rows) // _MOST)), -(-len(rows) // _FEWEST))
+        if _thread_count() < 2 or pieces < 2:
             self._read(rows, out)
         else:
             cuts = np.linspace(0, len(rows), pieces + 1).astype(int).tolist()
@@ -156,11 +156,7 @@ class ImageFiles:
 
     def read_all(self) -> npt.NDArray[np.uint8]:
         """Every image, in one array."""
-        out = np.empty((len(self), *self.shape), np.uint8)
-        for start in range(0, len(self), 1024):
-            block = np.arange(start, min(start + 1024, len(self)))
-            out[block] = self.fetch(block)
-        return out
+        return self.fetch(np.arange(len(self)))
 
 
 def _thread_count() -> int:
