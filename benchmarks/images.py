@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import platform
 import statistics
 import tempfile
 import time
@@ -22,9 +21,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-import PIL
 import psutil
 import torch
+from in_turn import machine, write
 from PIL import Image
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
@@ -32,8 +31,9 @@ from torch.utils.data import DataLoader, Dataset
 from noisegate.data.images import ImageFiles, walk
 from noisegate.data.loader import Rows
 
-RESULTS = Path(__file__).parent / "results" / "images.md"
 BATCH = 256
+#: Seconds and CPU seconds of each turn.
+Turns = list[tuple[float, float]]
 KINDS = {
     "20,000 PNGs of 32 x 32": (20_000, 32, "png", {}),
     "2,000 JPEGs of 224 x 224": (2_000, 224, "jpg", {"quality": 90}),
@@ -75,8 +75,8 @@ def busy(processes: list[psutil.Process]) -> float:
     return sum(times.user + times.system for times in each)
 
 
-def compare(folder: Path, size: int, turns: int) -> list[tuple[str, str, float, float]]:
-    """(what, side, seconds, CPU seconds), medians of `turns` turns."""
+def compare(folder: Path, size: int, turns: int) -> dict[tuple[str, str], Turns]:
+    """(seconds, CPU seconds) of each turn, by (what, side)."""
     files = ImageFiles(list(walk(folder)), size, folder=folder)
     rows = Rows(files, None, torch.device("cpu"))
     paths = [os.path.join(folder, name) for name in files.names]
@@ -107,16 +107,21 @@ def compare(folder: Path, size: int, turns: int) -> list[tuple[str, str, float, 
         raise SystemExit("the sides read different pixels")
     mine = psutil.Process()
     processes = [mine, *mine.children()]
-    found: dict[tuple[str, str], list[tuple[float, float]]] = {key: [] for key in sides}
+    found: dict[tuple[str, str], Turns] = {key: [] for key in sides}
     for _ in range(turns):
         for key, call in sides.items():
             before, started = busy(processes), time.perf_counter()
             call()
             found[key].append((time.perf_counter() - started, busy(processes) - before))
-    return [
-        (*key, *(statistics.median(values) for values in zip(*each, strict=True)))
-        for key, each in found.items()
-    ]
+    return found
+
+
+def medians(turns: Turns, others: Turns) -> tuple[float, float, float, float]:
+    """Seconds and CPU seconds, and the ratios of the `others` to them, each turn with its neighbour."""
+    ratios = [(b[0] / a[0], b[1] / a[1]) for a, b in zip(turns, others, strict=True)]
+    columns = [*zip(*turns, strict=True), *zip(*ratios, strict=True)]
+    seconds, cpu, faster, cheaper = map(statistics.median, columns)
+    return seconds, cpu, faster, cheaper
 
 
 def main() -> None:
@@ -126,30 +131,36 @@ def main() -> None:
     asked = parser.parse_args()
     torch.set_num_threads(1)
     lines = [
-        "| images | how | side | images/s | times DataLoader with 2 workers | CPU us an image |",
-        "|---|---|---|---|---|---|",
+        "| images | how | side | images/s | times DataLoader | CPU us an image | DataLoader's CPU to this |",
+        "|---|---|---|---|---|---|---|",
     ]
     for name, (n, size, suffix, options) in KINDS.items():
         n = n // 10 if asked.small else n
         with tempfile.TemporaryDirectory() as folder:
             draw(Path(folder), n, size, suffix, **options)
             found = compare(Path(folder), size, asked.turns)
-        for how, side, seconds, cpu in sorted(found):
-            two = next(s for h, who, s, _ in found if h == how and who.endswith("2 workers"))
+        for (how, side), each in sorted(found.items()):
+            peer = found[how, "DataLoader, 2 workers"]
+            seconds, cpu, faster, cheaper = medians(each, peer)
             lines.append(
-                f"| {name} | {how} | {side} | {n / seconds:,.0f} | {two / seconds:.2f} | {cpu / n * 1e6:.0f} |"
+                f"| {name} | {how} | {side} | {n / seconds:,.0f} | {faster:.2f} | {cpu / n * 1e6:.0f} "
+                f"| {cheaper:.2f} |"
             )
             print(lines[-1], flush=True)
-    cores = len(os.sched_getaffinity(0))
-    text = (
-        "# Reading folders of images\n\n"
-        f"`python benchmarks/images.py --turns {asked.turns}`: medians of the turns, batches of {BATCH}, "
-        f"{cores} CPU cores, Python {platform.python_version()}, torch {torch.__version__}, Pillow {PIL.__version__}.\n\n"
-        + "\n".join(lines)
-        + "\n"
-    )
+    text = [
+        "# Reading folders of images",
+        "",
+        f"`python benchmarks/images.py --turns {asked.turns}`: batches of {BATCH}, "
+        f"{machine('torch', 'Pillow')}; load {os.getloadavg()[0]:.0f}.",
+        "",
+        "Medians of the turns; ratios are those of a turn to the DataLoader's with 2 workers in the same turn,",
+        "in time and in CPU time. On a busy machine only CPU time says what a side costs: three processes then",
+        "get more of the cores than one.",
+        "",
+        *lines,
+    ]
     if not asked.small:
-        RESULTS.write_text(text, encoding="utf-8")
+        write("images", text)
 
 
 if __name__ == "__main__":
