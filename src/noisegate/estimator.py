@@ -6,11 +6,10 @@ import copy
 import numbers
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
-import pandas as pd
 import torch
 from sklearn.base import ClassifierMixin
 from sklearn.utils import check_consistent_length, check_random_state
@@ -35,6 +34,9 @@ from noisegate.networks import ensemble
 from noisegate.quality import consensus, is_answers, read_answers
 from noisegate.runs.train import train
 from noisegate.training.recipe import Recipe
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 class NoisyLabelClassifier(ClassifierMixin, TakesFrames):

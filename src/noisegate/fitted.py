@@ -5,11 +5,10 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
-import pandas as pd
 import torch
 from torch import Tensor, nn
 
@@ -39,6 +38,9 @@ from noisegate.networks.layout import channels_last_
 from noisegate.networks.prepare import Prepared
 from noisegate.objectives import Objective
 from noisegate.reporting.card import write_card
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 NetworkFactory = Callable[[tuple[int, ...], int], nn.Module]
 #: Extras that a method sets if it has judged the given labels.
@@ -161,6 +163,8 @@ class Fitted:
         Columns: row, given_label, suggested_label, quality (the probability that the given label is right),
         is_label_issue (worth a look) and is_sure (at least 95 % of these are wrong).
         """
+        import pandas as pd
+
         if "quality" not in self.extras:
             raise InputError("the method of this model does not judge labels; method='auto' does")
         values = {name: np.asarray(self.extras[name]) for name in JUDGEMENT}

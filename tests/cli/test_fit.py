@@ -1,6 +1,9 @@
 """`noisegate fit`: what it refuses, what it writes, how it goes on."""
 
 import json
+import os
+import subprocess
+import sys
 
 import numpy as np
 import pandas as pd
@@ -34,6 +37,23 @@ def test_it_says_what_was_done(call, table, tmp_path):
     assert fitted.metrics["test_accuracy"] > 0.95
     assert fitted.objective.temperature == 0.5
     assert fitted.record["identity"]["recipe"]["epochs"] == 15
+
+
+def test_a_table_of_numbers_is_fitted_without_pandas_and_scikit_learn(tmp_path):
+    # Importing them takes as much CPU time as torch does.
+    code = (
+        "import sys; from noisegate.cli import main; code = main(sys.argv[1:]); "
+        "print(code, *(name for name in ('pandas', 'scipy', 'sklearn') if name in sys.modules))"
+    )
+    table = tmp_path / "t.csv"
+    flowers()[["length", "width", "species"]].to_csv(table, index=False)
+    done = subprocess.run(
+        [sys.executable, "-c", code, "fit", table, "--label", "species", "--out", tmp_path / "m", *QUICK],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+    assert done.stdout.splitlines()[-1] == "0", done.stdout + done.stderr
 
 
 def test_it_says_what_became_of_the_rows_and_columns(call, tmp_path):

@@ -22,7 +22,7 @@ from noisegate.data.tables.columns import (
     as_times,
     as_written_numbers,
 )
-from noisegate.data.tables.frames import Frame, as_text, is_text
+from noisegate.data.tables.frames import Frame, as_array, as_text, is_text
 from noisegate.data.tables.gaps import without_marks
 from noisegate.data.tables.text import TextColumn
 
@@ -209,13 +209,13 @@ class Counted:
     @classmethod
     def of(cls, values: Any) -> Counted:
         counted = pc.value_counts(as_text(values.drop_null()))
-        counts = counted.field(1).to_numpy(zero_copy_only=False)
+        counts = as_array(counted.field(1))
         # By their text where the counts are equal, so that the order of the rows does not matter.
         order = pc.sort_indices(
             pa.table({"count": counted.field(1), "text": counted.field(0)}),
             sort_keys=[("count", "descending"), ("text", "ascending")],
         )
-        return cls(counted.field(0).take(order), counts[np.asarray(order)], values.null_count)
+        return cls(counted.field(0).take(order), counts[as_array(order)], values.null_count)
 
 
 def _category(name: str, counted: Counted, max_categories: int) -> Column | str:

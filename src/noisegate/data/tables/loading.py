@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from noisegate.data.arrays import Classes, label_array
 from noisegate.data.dataset import Dataset, Labels, Split
 from noisegate.data.tables.encoding import TableReader
-from noisegate.data.tables.frames import Frame, as_frame, as_text, is_text, listed
+from noisegate.data.tables.frames import Frame, as_array, as_frame, as_text, is_text, listed
 from noisegate.data.tables.reading import read_frame
 from noisegate.errors import InputError
 
@@ -104,10 +104,10 @@ def label_codes(frame: Frame, label: str | None) -> tuple[npt.NDArray[Any], npt.
     encoded = column.combine_chunks()
     if not pa.types.is_dictionary(encoded.type):
         encoded = encoded.dictionary_encode()
-    distinct = encoded.dictionary
     # Of categories there may be some that no row has.
-    used, codes = np.unique(np.asarray(encoded.indices), return_inverse=True)
-    distinct = distinct.take(used)
+    used = pc.unique(encoded.indices)
+    used = used.take(pc.sort_indices(used))
+    codes, distinct = as_array(pc.index_in(encoded.indices, used)), encoded.dictionary.take(used)
     written = _as_written(distinct) if frame.written and is_text(distinct.type) else distinct
     # A time or the like is a label by its text.
     plain = pa.types.is_integer(written.type) or pa.types.is_floating(written.type)
