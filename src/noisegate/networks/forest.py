@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
@@ -62,10 +64,14 @@ class Forest(nn.Module):
     @classmethod
     def from_sklearn(cls, forest: Any, n_outputs: int) -> Forest:
         """Convert a fitted scikit-learn forest whose classes are integers in 0..n_outputs-1."""
-        trees = [each.tree_ for each in forest.estimators_]
+        return cls.from_trees([each.tree_ for each in forest.estimators_], forest.classes_, n_outputs)
+
+    @classmethod
+    def from_trees(cls, trees: Sequence[Any], classes: npt.ArrayLike, n_outputs: int) -> Forest:
+        """Convert the `tree_` of scikit-learn's decision trees, whose columns are the integers `classes`."""
         offsets = np.cumsum([0, *(tree.node_count for tree in trees)])
         leaves = np.concatenate([tree.children_left < 0 for tree in trees])
-        columns = np.asarray(forest.classes_, dtype=np.int64)
+        columns = np.asarray(classes, dtype=np.int64)
         made = cls(
             len(trees),
             int(offsets[-1]),

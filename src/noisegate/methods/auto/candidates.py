@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
@@ -166,32 +169,21 @@ def fit_forest(rows: TrainingRows, name: str, leaf: int, seed: int) -> Candidate
     leaf : int
         The least number of rows in a leaf.
     """
-    # Imported here: importing the methods stays quick.
-    from sklearn.ensemble import ExtraTreesClassifier, RandomForestClassifier
-
-    kind = ExtraTreesClassifier if name.startswith("extra") else RandomForestClassifier
-    forest = kind(
-        TREES,
-        min_samples_leaf=leaf,
-        bootstrap=True,
-        max_samples=min(len(rows), ROWS_OF_A_TREE),
-        random_state=seed,
-        n_jobs=torch.get_num_threads(),
-    )
-    x, y, weight = (t.cpu().numpy() for t in (rows.x, rows.y, rows.weight.double()))
-    forest.fit(x, y, weight)
-    network = Forest.from_sklearn(forest, rows.n_classes)
+    x, y = rows.x.float().contiguous().cpu().numpy(), rows.y.cpu().numpy()
+    grown = grow(x, y, rows.weight.double().cpu().numpy(), name, leaf, seed)
+    classes = np.unique(y)
+    network = Forest.from_trees([tree for tree, _ in grown], classes, rows.n_classes)
     held = torch.zeros(len(rows), rows.n_classes)
     counts = torch.zeros(len(rows), 1)
-    columns = torch.as_tensor(forest.classes_)
-    for tree, drawn in zip(forest.estimators_, forest.estimators_samples_, strict=True):
+    columns = torch.as_tensor(classes)
+    for tree, drawn in grown:
         outside = np.ones(len(x), dtype=bool)
         outside[drawn] = False
         if not outside.any():  # few rows: a tree may have drawn them all
             continue
         where = torch.from_numpy(np.flatnonzero(outside))
         shares = torch.zeros(len(where), rows.n_classes)
-        counted = torch.from_numpy(tree.tree_.predict(x[outside])).float()
+        counted = torch.from_numpy(tree.predict(x[outside])).float()
         shares[:, columns] = counted / counted.sum(1, keepdim=True)
         held.index_add_(0, where, shares)
         counts.index_add_(0, where, torch.ones(len(where), 1))
@@ -199,3 +191,34 @@ def fit_forest(rows: TrainingRows, name: str, leaf: int, seed: int) -> Candidate
     held = torch.where(counts > 0, held / counts.clamp_min(1), 1 / rows.n_classes)
     device = rows.x.device
     return Candidate(name, held.unsqueeze(0).to(device), network.to(device))
+
+
+def grow(
+    x: npt.NDArray[np.float32],
+    y: npt.NDArray[np.int64],
+    weight: npt.NDArray[np.float64],
+    name: str,
+    leaf: int,
+    seed: int,
+) -> list[tuple[Any, npt.NDArray[np.int64]]]:
+    """The trees of scikit-learn's forests, and the rows that each of them drew.
+
+    They are grown here because importing `sklearn.ensemble` and making a hundred estimators there takes as long as
+    growing the trees of a small table.
+    """
+    from sklearn import config_context
+    from sklearn.tree import DecisionTreeClassifier, ExtraTreeClassifier
+
+    kind = ExtraTreeClassifier if name.startswith("extra") else DecisionTreeClassifier
+    share, size = weight / weight.sum(), min(len(x), ROWS_OF_A_TREE)
+
+    def one(seed: int) -> tuple[Any, npt.NDArray[np.int64]]:
+        drawn = np.random.RandomState(seed).choice(len(x), size, p=share)
+        tree = kind(min_samples_leaf=leaf, max_features="sqrt", random_state=seed)
+        with config_context(skip_parameter_validation=True):  # it is set for each thread
+            tree.fit(x, y, np.bincount(drawn, minlength=len(x)).astype(np.float64), check_input=False)
+        return tree.tree_, drawn
+
+    seeds = np.random.RandomState(seed).randint(2**31 - 1, size=TREES).tolist()
+    with ThreadPoolExecutor(torch.get_num_threads()) as pool:
+        return list(pool.map(one, seeds))
