@@ -298,6 +298,23 @@ def test_validation_labels_are_checked_like_labels():
         clf.fit(x, y, X_val=x, y_val=y[:5])
 
 
+@pytest.mark.parametrize("shape", [(5,), (6, 6), (1, 6, 6)])
+@pytest.mark.parametrize("kind", ["float16", "float32", "float64", "uint8", "int64"])
+def test_arrays_that_need_no_check_are_read_as_checked_ones(monkeypatch, shape, kind):
+    x = np.random.default_rng(0).integers(0, 2, (12, *shape)).astype(kind)
+    clf = classifier(method="ce", recipe={"epochs": 1}).fit(x, np.arange(12) % 2)
+    assert clf._needs_no_check(x)
+    wrong = x.astype(float)
+    wrong[3].flat[1] = np.nan
+    for bad in (wrong, x[:0], x[:, :0], x.ravel(), x.tolist(), x.astype(object), x > 0):
+        assert not clf._needs_no_check(bad)
+    quick = clf._read(x, reset=False)
+    monkeypatch.setattr(type(clf), "_needs_no_check", lambda *_: False)
+    checked = clf._read(x, reset=False)
+    assert quick.dtype == checked.dtype
+    np.testing.assert_array_equal(quick, checked)
+
+
 @pytest.mark.parametrize("kind", ["int32", "int64", "float64"])
 def test_features_far_from_zero_keep_their_digits(kind):
     # Seconds of a clock: float32 has steps of 128 there.

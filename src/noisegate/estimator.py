@@ -293,7 +293,7 @@ class NoisyLabelClassifier(ClassifierMixin, TakesFrames):
     def predict_proba(self, X: Any) -> npt.NDArray[np.float64]:
         """Probabilities of the clean class, (N, K), in the order of `classes_`."""
         check_is_fitted(self)
-        return self.fitted_.predict_proba(self._read(X, reset=False))
+        return self.fitted_.predict_inputs(self._read(X, reset=False))
 
     def predict(self, X: Any) -> npt.NDArray[Any]:
         """The most probable clean label of each row."""

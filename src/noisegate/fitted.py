@@ -35,7 +35,7 @@ from noisegate.errors import DamagedFileError, InputError
 from noisegate.evaluation.widened import Widened
 from noisegate.networks import ensemble
 from noisegate.networks.layout import channels_last_
-from noisegate.networks.prepare import Prepared
+from noisegate.networks.prepare import Prepared, first_parameter
 from noisegate.objectives import Objective
 from noisegate.reporting.card import write_card
 
@@ -98,10 +98,14 @@ class Fitted:
         `x` is an array; or, for a model of tables or files, a table (pandas, Polars, Arrow) or the path of a file.
         Vectors are predicted in float64, so that the result of a row does not depend on the other rows.
         """
+        return self.predict_inputs(self._inputs(x), batch_size)
+
+    def predict_inputs(self, inputs: Inputs, batch_size: int | None = None) -> npt.NDArray[Any]:
+        """`predict_proba` of what `as_inputs` or the reader has returned."""
         from noisegate.evaluation.passes import predictions
 
-        inputs = self._inputs(x)
-        device = next((p.device for p in self.network.parameters()), torch.device("cpu"))
+        first = first_parameter(self.network)
+        device = torch.device("cpu") if first is None else first.device
         rows = Rows(inputs, None, device)
         self._check_shape(rows.shape)
         if isinstance(inputs, np.ndarray):

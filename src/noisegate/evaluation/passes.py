@@ -68,11 +68,7 @@ def predictions(
 ) -> Iterator[Tensor]:
     """What `predict` returns, batch after batch, so that a caller decides how much of it is in memory."""
     size = batch_size or _prediction_size(network, objective, rows)
-    parts = [
-        (module, module.training)
-        for module in (network, objective)
-        if any(part.training for part in module.modules())
-    ]
+    parts = [(module, module.training) for module in (network, objective) if _trains(module)]
     for module, _ in parts:
         module.eval()
     try:
@@ -85,6 +81,18 @@ def predictions(
     finally:
         for module, mode in parts:
             module.train(mode)
+
+
+def _trains(module: nn.Module) -> bool:
+    """Whether any part is in training mode; torch's iterator over the parts takes longer."""
+    waiting: list[nn.Module | None] = [module]
+    while waiting:
+        part = waiting.pop()
+        if part is not None:
+            if part.training:
+                return True
+            waiting += part._modules.values()
+    return False
 
 
 def _prediction_size(network: nn.Module, objective: Objective, rows: Rows) -> int:
