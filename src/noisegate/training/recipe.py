@@ -261,8 +261,10 @@ def auto_recipe(n_rows: int, input_shape: tuple[int, ...], maps: bool = False) -
 
     The batch size is the largest of 8, 16, 32, 64 and 128 that is at most a sixteenth of the rows
     (at least 8). There are about 1,000 updates, in 20 (images: 30) to 100 epochs, with a cosine
-    schedule. Vectors and grey images are trained by Adam. Colour images are trained by Nesterov SGD
-    with weight decay, crops, flips and gradient clipping, without which Logistic-Normal diverges.
+    schedule. Vectors and grey images are trained by Adam after a warm-up of one epoch, without
+    which Logistic-Normal with hundreds of classes kills most units of the last hidden layer. Colour
+    images are trained by Nesterov SGD with weight decay, crops, flips and gradient clipping,
+    without which Logistic-Normal diverges.
     Label maps use batches of 8, about 1,500 updates, SGD with the schedule "poly", random scales
     and flips; of larger images windows of 513 pixels, as in DeepLab's code.
 
@@ -292,7 +294,7 @@ def auto_recipe(n_rows: int, input_shape: tuple[int, ...], maps: bool = False) -
     epochs = min(100, max(20 if len(input_shape) == 1 else 30, math.ceil(1000 / steps_per_epoch)))
     recipe = Recipe(epochs=epochs, batch_size=batch_size, lr=3e-3, schedule="cosine")
     if len(input_shape) == 1 or input_shape[0] == 1:
-        return recipe
+        return recipe.replace(warmup=1.0)
     crop = max(1, min(input_shape[1:]) // 8)
     sgd = {"optimizer": "nesterov", "lr": 0.05, "weight_decay": 5e-4, "clip_norm": 1.0}
     return recipe.replace(**sgd, crop=crop, flip=True)
