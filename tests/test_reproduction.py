@@ -350,3 +350,20 @@ def test_five_steps_are_too_few_and_many_are_the_cost(ledger, monkeypatch):
     five = other_gradients.FiveSteps(10, t1=0.7, t2=4.0)
     (taken,) = torch.autograd.grad(five.label_costs(outputs, labels).sum(), outputs)
     torch.testing.assert_close(taken, found)
+
+
+def test_the_table_of_dead_units_is_that_of_the_stored_numbers(ledger):
+    import json
+
+    import ln_many_classes
+
+    found = json.loads(ln_many_classes.FOUND.read_text())
+    assert list(found) == list(ln_many_classes.WAYS)
+    assert "\n".join(ln_many_classes.table(found)) in (FOLDER / "README.md").read_text()
+
+
+def test_what_a_network_without_units_costs():
+    objective = ng.LogisticNormal(100, temperature=0.5, min_scale=0.5)
+    mean = torch.zeros(1, objective.n_outputs)
+    mean[:, :100] = objective.target / 100
+    assert objective.costs(mean).mean().item() == pytest.approx(64.6, abs=0.05)
