@@ -73,7 +73,7 @@ def bregman(y, p, t1):
     return (first - (y ** (2 - t1) - p ** (2 - t1)) / (2 - t1)).sum()
 
 
-TEMPERATURES = [0.0, 0.3, 0.5, 0.9, 1.0, 1.1, 1.3, 2.0, 4.0, 5.0]
+TEMPERATURES = [0.0, 0.3, 0.5, 0.9, 1.0, 1.02, 1.1, 1.2, 1.3, 1.6, 2.0, 2.2, 4.0, 5.0]
 
 
 @pytest.mark.parametrize("t2", TEMPERATURES)
@@ -95,15 +95,21 @@ def test_closed_forms_for_two_classes():
 
 
 @pytest.mark.parametrize("t2", TEMPERATURES)
-@pytest.mark.parametrize("shape", ["normal", "equal", "staircase", "cauchy", "two levels"])
+@pytest.mark.parametrize("shape", ["normal", "equal", "staircase", "cauchy", "two levels", "three levels"])
 def test_the_normaliser_at_a_thousand_classes_and_logits_times_30(t2, shape):
     k, generator = 1000, torch.Generator().manual_seed(0)
+    places = [
+        torch.repeat_interleave(torch.tensor([0.0, 1.0, far]), torch.tensor([n, 10 * n, k - 11 * n]))
+        for n in (1, 10, 60)
+        for far in (3.0, 10.0)
+    ]
     logits = {
         "normal": torch.randn(20, k, generator=generator),
         "equal": torch.zeros(1, k),
         "staircase": -(2.0 ** (-torch.arange(k) / 20.0))[None],
         "cauchy": torch.empty(20, k).cauchy_(generator=generator),
         "two levels": torch.where(torch.arange(k) < 3, 1.0, -1.0)[None],
+        "three levels": torch.stack([-gap * place for gap in (0.1, 0.5, 1.0, 2.0) for place in places]),
     }[shape]
     for dtype, tolerance in ((torch.float64, 1e-12), (torch.float32, 1e-5 if t2 >= 0.5 else 5e-5)):
         p = tempered_log_softmax(30 * logits.to(dtype), t2).exp()
