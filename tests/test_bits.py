@@ -42,16 +42,16 @@ RECIPES = {
 
 def machine():
     """What decides the last bits: torch, and the kernels that it chooses for this processor."""
-    names = {
-        line.partition(":")[2].strip()
-        for line in (Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else ())
-        if line.startswith("model name")
-    }
+    file = Path("/proc/cpuinfo")
+    lines = [line.partition(":") for line in (file.read_text().splitlines() if file.exists() else ())]
+    # A virtual machine may call all generations of a processor by one name.
+    about = ("model name", "cpu family", "model", "stepping", "cache size")
+    found = {name: {value.strip() for key, _, value in lines if key.strip() == name} for name in about}
     return {
         "torch": torch.__version__,
         "machine": f"{platform.system()} {platform.machine()}",
         "capability": torch.backends.cpu.get_cpu_capability(),
-        "processor": ", ".join(sorted(names)),
+        "processor": "; ".join(f"{name} {', '.join(sorted(values))}" for name, values in found.items()),
     }
 
 
