@@ -73,13 +73,21 @@ def check_info(info: Mapping[str, Any], n: int, what: str) -> None:
         rows = [row for group in groups for row in group["rows"]]
         if not _within(codes, k) or not _within(rows, n):
             told = "it names classes or rows that do not exist"
-    if told is None and len({len(column) for column in (info.get("curve") or {}).values()}) > 1:
+    if told is None and len({_shape(column) for column in (info.get("curve") or {}).values()}) > 1:
         told = "the columns of curve differ in length"
     if told is None and info.get("transition"):
-        shapes = {np.shape(matrix) for matrix in info["transition"].values()}
+        shapes = {_shape(matrix) for matrix in info["transition"].values()}
         told = None if shapes == {(k, k)} else f"transition should hold matrices of {k} times {k} numbers"
     if told is not None:
         raise DamagedFileError(f"{what} is not what an audit writes: {told}; audit the data again")
+
+
+def _shape(nested: Any) -> tuple[int, ...] | None:
+    """The shape of nested lists; None if their lengths differ."""
+    try:
+        return np.shape(nested)
+    except ValueError:
+        return None
 
 
 def _within(numbers: Sequence[int], end: int) -> bool:
