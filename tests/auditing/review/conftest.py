@@ -80,14 +80,14 @@ def client(table_audit, review_of):
 class Server:
     """`noisegate review` as a process, which can be killed and started again with the same address."""
 
-    def __init__(self, folder):
-        self.folder = folder
+    def __init__(self, folder, before=""):
+        self.folder, self.before = folder, before  # what to execute first
         self.start(0, None)
 
     def start(self, port, token):
         # The command draws a new token each time; a server that is started again is told the old one.
         code = (
-            "import sys; from noisegate.auditing.review.serve import serve; "
+            f"import sys; from noisegate.auditing.review.serve import serve; {self.before}\n"
             "serve(sys.argv[1], port=int(sys.argv[2]), token=sys.argv[3] or None, reviewer='ana', "
             "started=lambda address: print(address, flush=True))"
         )
@@ -115,8 +115,8 @@ class Server:
 def serve():
     servers = []
 
-    def start(folder):
-        servers.append(Server(folder))
+    def start(folder, before=""):
+        servers.append(Server(folder, before))
         return servers[-1]
 
     yield start

@@ -44,6 +44,7 @@ def serve(
         import uvicorn
 
         from noisegate.auditing.review.app import build
+        from noisegate.auditing.review.patience import Patience, PatientConnection
         from noisegate.auditing.review.security import new_token
     except ImportError:
         raise InputError(
@@ -57,7 +58,8 @@ def serve(
     token = new_token() if token is None else token
     app = build(review, token=token, port=bound, reviewer=reviewer or _account())
     config = uvicorn.Config(
-        app,
+        Patience(app),
+        http=PatientConnection,
         log_level="warning",
         access_log=False,
         server_header=False,
