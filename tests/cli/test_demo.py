@@ -9,10 +9,10 @@ from noisegate.studies import papers
 
 def test_the_command_does_the_two_columns_with_one_seed(call, monkeypatch, tmp_path):
     asked = []
-    monkeypatch.setattr(demo, "run_study", lambda *a, **k: asked.append((a, k["device"])))
+    monkeypatch.setattr(demo, "run_study", lambda *a, **k: asked.append((a, k["device"])) or 4)
     audited = []
     monkeypatch.setattr(demo.demo_audit, "run", audited.append)
-    assert call("demo", "--out", tmp_path)[0] == 0
+    assert call("demo", "--out", tmp_path)[0] == 4  # the study's
     assert audited == [tmp_path]
     (((name, choice, out), device),) = asked
     assert (name, choice.seeds, out, device) == ("demo", 1, tmp_path, "cpu")

@@ -157,11 +157,38 @@ def test_a_report_tells_the_failures(run, call, out):
     key = next(iter(finished(out)))
     (out / "runs" / key / "result.json").unlink()
     (out / "runs" / key / "failed.json").write_text('{"status": "crashed", "error": "KeyError: 7"}')
-    code, output, _ = run()
-    assert code == 0
+    code, output, errors = run()
+    assert code == 4
     assert "1 of 2 runs done" in output
     assert "crashed: KeyError: 7" in output
+    assert errors.splitlines()[-1] == (
+        f"noisegate: 1 of 2 runs of demo crashed, so the study is not finished; {out / 'runs'}/*/failed.json "
+        "has what happened, and the same command with --retry tries again"
+    )
     assert "KeyError: 7" in (out / "reports" / "demo-smoke" / "report.md").read_text()
+    code, output, errors = run("--retry")
+    assert code == 0, errors
+    assert "2 of 2 runs done" in output
+
+
+def test_a_study_of_which_every_run_crashes_is_not_finished(run, out, monkeypatch):
+    monkeypatch.setattr("noisegate.studies.execute.load_data", lambda *a: [][0])
+    code, output, errors = run()
+    assert code == 4
+    assert "crashed: IndexError" in output
+    assert "2 of 2 runs of demo crashed" in errors
+    (failed, _) = out.glob("runs/*/failed.json")
+    assert "Traceback" in json.loads(failed.read_text())["traceback"]
+
+
+def test_a_run_that_diverged_is_a_result(run, out):
+    run()
+    key = next(iter(finished(out)))
+    (out / "runs" / key / "result.json").unlink()
+    (out / "runs" / key / "failed.json").write_text('{"status": "diverged", "error": "it diverged"}')
+    code, output, errors = run()
+    assert (code, errors) == (0, "")
+    assert "1 failed" in output
 
 
 @pytest.mark.parametrize(
@@ -334,7 +361,7 @@ def test_a_report_has_what_another_process_did_meanwhile(run, call, out, monkeyp
         monkeypatch.setattr(study, "_do", do)
         code, _, errors = run("--rows", "gce")
         assert code == 0, errors
-        do(*arguments)
+        return do(*arguments)
 
     monkeypatch.setattr(study, "_do", slow)
     code, _, errors = run()

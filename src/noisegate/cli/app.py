@@ -72,6 +72,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run a command line and return its exit code: 0, 2 after an error, 130 after Ctrl-C.
 
     3 means that a fit failed to learn: its model is saved, but is no better than always predicting one class.
+    4 means that a run of a study crashed: the results of the others are stored.
 
     1 means that results could not be printed that are nowhere else. Where they are in files (a saved model, an
     audit, `--out`) a full disk behind standard output gets a warning, and a closed pipe, as in

@@ -16,6 +16,9 @@ from noisegate.studies.results import Results
 from noisegate.studies.store import Store
 from noisegate.studies.study import Study
 
+#: Exit code of a study of which a run crashed.
+CRASHED = 4
+
 
 def list_studies() -> None:
     """Print every study with its title, size and data."""
@@ -49,24 +52,41 @@ def run_study(
     root: Path | None = None,
     retry: bool = False,
     dry_run: bool = False,
-) -> None:
-    """Execute the unfinished runs of a study and write its report."""
+) -> int:
+    """Execute the unfinished runs of a study, write its report, and return the exit code.
+
+    A run that diverged is a result, which the report has; one that crashed is an error.
+    """
     study = choice.apply(papers.get(name))
     results = Results(study, Store(out), search=choice.search)
     context = Context(out, None if root is None else str(root), device)
     if dry_run:
         _say_plan(results, engine, context)
-        return
+        return 0
     runner.check_data(study, context.root)
     whole = choice.remember(name, out)
+    crashed = 0
     if study.cells:
-        _do(results, engine, context, retry)
+        after = _do(results, engine, context, retry)
+        crashed = sum(results.store.status(run) == "crashed" for run in after.failed)
+        if not after.finished and not crashed:
+            raise InputError(f"no run of {study.name} has finished, so there is nothing to report")
         # Another process may have added other rows meanwhile.
         whole = choice.remember(name, out)
-    _write(Chosen(name, whole, choice.folder(name, out)), results.store)
+    if not study.cells or after.finished:
+        _write(Chosen(name, whole, choice.folder(name, out)), results.store)
+    if not crashed:
+        return 0
+    print(
+        f"noisegate: {crashed} of {after.total} runs of {study.name} crashed, so the study is not finished; "
+        f"{out / 'runs'}/*/failed.json has what happened, and the same command with --retry tries again",
+        file=sys.stderr,
+    )
+    return CRASHED
 
 
-def _do(results: Results, engine: Engine, context: Context, retry: bool) -> None:
+def _do(results: Results, engine: Engine, context: Context, retry: bool) -> runner.Plan:
+    """Execute the unfinished runs and say which failed."""
     store = results.store
     before = runner.plan(results)
     _say_set_aside(store)
@@ -83,8 +103,7 @@ def _do(results: Results, engine: Engine, context: Context, retry: bool) -> None
         say(f"  {run.label}: {failure.get('status')}: {failure.get('error')}")
     if after.failed:
         say(f"  {len(after.failed)} failed; the same command with --retry tries them again")
-    if not after.finished:
-        raise InputError(f"no run of {study.name} has finished, so there is nothing to report")
+    return after
 
 
 def _say_set_aside(store: Store) -> None:

@@ -16,4 +16,4 @@ def demo(
     """The whole story on the digits that ship with scikit-learn: a table, plots, a report."""
     from noisegate.cli.demo import run
 
-    run(out)
+    raise typer.Exit(run(out))

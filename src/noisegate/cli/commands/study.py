@@ -97,7 +97,10 @@ def study_run(
     device: Device = "auto",
     root: Root = None,
 ) -> None:
-    """Run a study. Finished runs are skipped, interrupted runs resume."""
+    """Run a study. Finished runs are skipped, interrupted runs resume.
+
+    The exit code is 4 if a run crashed; a run that diverged is a result like others.
+    """
     from noisegate.cli.study import names, run_study
     from noisegate.cli.values import key_values
     from noisegate.studies.choice import Choice
@@ -112,7 +115,7 @@ def study_run(
         changes=key_values(change, "--set"),
         search=search,
     )
-    run_study(
+    code = run_study(
         name,
         choice,
         out,
@@ -122,6 +125,7 @@ def study_run(
         retry=retry,
         dry_run=dry_run,
     )
+    raise typer.Exit(code)
 
 
 @study_app.command("report")
