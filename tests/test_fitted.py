@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 import noisegate as ng
-from noisegate._io.models import HASH_DIGITS, weights_name
+from noisegate._io.models import HASH_DIGITS, weights_name, with_checksum
 from noisegate._io.trees import load_tree, save_tree
 from noisegate.errors import BusyError, DamagedFileError, InputError, MissingDataError, UnknownNameError
 
@@ -117,11 +117,13 @@ def test_damaged_models_are_named(fitted, tmp_path):
     fitted.save(tmp_path)
     path = tmp_path / "model.json"
     description = json.loads(path.read_text())
-    path.write_text(json.dumps(description | {"objective": {"name": "os.system", "settings": {}}}))
+    path.write_text(
+        json.dumps(with_checksum(description | {"objective": {"name": "os.system", "settings": {}}}))
+    )
     with pytest.raises(UnknownNameError, match=r"unknown objective 'os\.system'"):
         ng.Fitted.load(tmp_path)
     # A path in the description cannot lead out of the folder.
-    path.write_text(json.dumps(description | {"weights": "../../etc/passwd"}))
+    path.write_text(json.dumps(with_checksum(description | {"weights": "../../etc/passwd"})))
     with pytest.raises(MissingDataError, match="no file .*passwd"):
         ng.Fitted.load(tmp_path)
     path.write_text(json.dumps(description))
@@ -210,7 +212,7 @@ def _store_weights(folder, change):
     name = f"weights-{hashlib.sha256(path.read_bytes()).hexdigest()[:16]}.safetensors"
     path.rename(folder / name)
     description = json.loads((folder / "model.json").read_text())
-    (folder / "model.json").write_text(json.dumps(description | {"weights": name}))
+    (folder / "model.json").write_text(json.dumps(with_checksum(description | {"weights": name})))
 
 
 def test_changed_weights_are_noticed_by_their_hash(tmp_path):
@@ -221,6 +223,53 @@ def test_changed_weights_are_noticed_by_their_hash(tmp_path):
     path.write_bytes(content)
     with pytest.raises(DamagedFileError, match="its content has the hash"):
         ng.Fitted.load(folder)
+
+
+def _leaves(node, path=()):
+    """The places of all values in nested dicts and lists."""
+    if isinstance(node, dict | list):
+        for key in node if isinstance(node, dict) else range(len(node)):
+            yield from _leaves(node[key], (*path, key))
+    else:
+        yield path
+
+
+def test_any_changed_value_of_a_description_is_noticed(tmp_path):
+    _, folder = _saved(tmp_path)
+    whole = (folder / "model.json").read_text()
+    places = list(_leaves(json.loads(whole)))
+    assert len(places) > 50
+    for path in places:
+        description = json.loads(whole)
+        inner = description
+        for key in path[:-1]:
+            inner = inner[key]
+        value = inner[path[-1]]
+        inner[path[-1]] = f"{value}x" if isinstance(value, str) else (value or 0) + 1
+        (folder / "model.json").write_text(json.dumps(description))
+        with pytest.raises(InputError, match="format|checksum"):
+            ng.Fitted.load(folder)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"), [('"checksum"', '"chexksum"'), ('"format": 2', '"format": 1'), ('"mlp-4"', '"mlp-8"')]
+)
+def test_damage_of_the_checksum_or_format_is_noticed(tmp_path, old, new):
+    _, folder = _saved(tmp_path)
+    whole = (folder / "model.json").read_text()
+    assert old in whole
+    (folder / "model.json").write_text(whole.replace(old, new))
+    for read in (ng.Fitted.load, ng.NoisyLabelClassifier.load):
+        with pytest.raises(DamagedFileError, match="does not have its checksum"):
+            read(folder)
+
+
+def test_a_description_may_be_laid_out_anew(tmp_path):
+    fitted, folder = _saved(tmp_path)
+    description = json.loads((folder / "model.json").read_text())
+    (folder / "model.json").write_text(json.dumps(description, indent=7))
+    x = np.zeros((2, 2), np.float32)
+    np.testing.assert_array_equal(ng.Fitted.load(folder).predict_proba(x), fitted.predict_proba(x))
 
 
 @pytest.mark.parametrize(
@@ -247,7 +296,7 @@ def test_weights_that_cannot_be_right_are_refused(tmp_path, value, message):
 def test_classes_that_cannot_be_right_are_refused(tmp_path, classes):
     _, folder = _saved(tmp_path)
     description = json.loads((folder / "model.json").read_text())
-    (folder / "model.json").write_text(json.dumps(description | {"classes": classes}))
+    (folder / "model.json").write_text(json.dumps(with_checksum(description | {"classes": classes})))
     with pytest.raises(DamagedFileError, match=r"should list 2"):
         ng.Fitted.load(folder)
 
@@ -256,7 +305,7 @@ def test_a_description_cannot_ask_for_gigabytes(tmp_path):
     _, folder = _saved(tmp_path)
     description = json.loads((folder / "model.json").read_text())
     description["network"]["network"] = "mlp-40000-40000"
-    (folder / "model.json").write_text(json.dumps(description))
+    (folder / "model.json").write_text(json.dumps(with_checksum(description)))
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     with pytest.raises(DamagedFileError, match="do not fit its network"):
         ng.Fitted.load(folder)
@@ -307,7 +356,7 @@ def test_a_model_that_is_not_one_is_refused_in_few_words(tmp_path, changes, word
     save_tree(tmp_path / "new", tree)
     text["weights"] = weights_name(hashlib.sha256((tmp_path / "new").read_bytes()).hexdigest()[:HASH_DIGITS])
     (tmp_path / "new").rename(tmp_path / text["weights"])
-    (tmp_path / "model.json").write_text(json.dumps(text))
+    (tmp_path / "model.json").write_text(json.dumps(with_checksum(text)))
     with pytest.raises(InputError, match=words) as refused:
         ng.NoisyLabelClassifier.load(tmp_path)
     message = str(refused.value).replace(str(tmp_path), "")

@@ -24,6 +24,7 @@ from noisegate._io.models import (
     read_description,
     read_weights,
     weights_name,
+    with_checksum,
 )
 from noisegate._io.trees import save_tree
 from noisegate._version import __version__
@@ -208,7 +209,7 @@ class Fitted:
             name = weights_name(hashlib.sha256(temporary.read_bytes()).hexdigest()[:HASH_DIGITS])
             temporary.replace(folder / name)
             description = self._description(spec, name) | more
-            write_json(folder / "model.json", description)
+            write_json(folder / "model.json", with_checksum(description))
             write_card(folder / "README.md", description, self.extras)
             for old in folder.glob("weights-*.safetensors"):
                 if old.name != name:

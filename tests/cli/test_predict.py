@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 
 import noisegate as ng
+from noisegate._io.models import with_checksum
 
 from .conftest import QUICK, flowers, write_images
 
@@ -133,8 +134,12 @@ def test_damaged_models(fails, fitted_table, table):
         ("[]", "does not describe"),
         (json.dumps({"format": 1}), "lacks"),
         (json.dumps({**json.loads(whole), "format": 99}), "has format 99"),
-        (json.dumps({**json.loads(whole), "reader": {"kind": "oracle"}}), "unknown kind of reader"),
-        (json.dumps({**json.loads(whole), "reader": None}), "was not fitted from files"),
+        (
+            json.dumps(with_checksum({**json.loads(whole), "reader": {"kind": "oracle"}})),
+            "unknown kind of reader",
+        ),
+        (json.dumps({**json.loads(whole), "reader": None}), "does not have its checksum"),
+        (json.dumps(with_checksum({**json.loads(whole), "reader": None})), "was not fitted from files"),
     ]:
         description.write_text(content)
         assert words in fails("predict", fitted_table, table)

@@ -25,6 +25,7 @@ from PIL import Image
 from scipy.io import savemat
 
 import noisegate as ng
+from noisegate._io.models import with_checksum
 from noisegate.data.arrays import read_array
 from noisegate.data.decoding import decode
 from noisegate.data.matlab import read_arrays
@@ -186,19 +187,39 @@ def model(tmp_path_factory):
     return folder
 
 
+def _under_its_checksum(content: bytes) -> bytes:
+    """A damaged description with a checksum of its own, as somebody could write it on purpose."""
+    try:
+        return json.dumps(with_checksum(json.loads(content))).encode()
+    except (ValueError, TypeError, AttributeError):  # not a JSON object
+        return content
+
+
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("pattern", ["model.json", "weights-*.safetensors"])
-def test_a_damaged_model_is_an_error_of_ours(model, tmp_path, pattern, try_all):
+@pytest.mark.parametrize(
+    ("pattern", "pack"),
+    [
+        pytest.param("model.json", bytes, id="model.json"),
+        pytest.param("model.json", _under_its_checksum, id="model.json with its checksum"),
+        pytest.param("weights-*.safetensors", bytes, id="weights"),
+    ],
+)
+def test_a_damaged_model_is_an_error_of_ours(model, tmp_path, pattern, pack, try_all):
     for file in model.iterdir():
         if file.is_file():
             (tmp_path / file.name).write_bytes(file.read_bytes())
     (path,) = tmp_path.glob(pattern)
+    x = np.random.default_rng(1).normal(size=(2, 3)).astype(np.float32)
+    sound = ng.NoisyLabelClassifier.load(tmp_path).predict_proba(x)
 
     def read(_: Path) -> object:
         clf = ng.NoisyLabelClassifier.load(tmp_path)
-        return clf.predict_proba(np.zeros((2, 3), np.float32))
+        probs = clf.predict_proba(x)
+        if pack is bytes:  # no changed number of a model is used
+            np.testing.assert_array_equal(probs, sound)
+        return probs
 
-    try_all(path.read_bytes(), path, read)
+    try_all(path.read_bytes(), path, read, pack)
 
 
 def test_a_model_of_impossible_size_is_refused_before_it_is_built(model, tmp_path):
@@ -207,6 +228,6 @@ def test_a_model_of_impossible_size_is_refused_before_it_is_built(model, tmp_pat
             (tmp_path / file.name).write_bytes(file.read_bytes())
     description = json.loads((tmp_path / "model.json").read_text())
     description["network"]["network"] = "mlp-40000-40000"
-    (tmp_path / "model.json").write_text(json.dumps(description))
+    (tmp_path / "model.json").write_text(json.dumps(with_checksum(description)))
     with pytest.raises(NoisegateError):
         ng.NoisyLabelClassifier.load(tmp_path)

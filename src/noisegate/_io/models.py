@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import datetime
 import hashlib
+import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from noisegate._io.files import read_json
+from noisegate._io.files import plain, read_json
 from noisegate._io.foreign import regular_size
 from noisegate._io.trees import load_tree
 from noisegate._version import __version__
-from noisegate.errors import DamagedFileError, InputError, MissingDataError
+from noisegate.errors import DamagedFileError, InputError, MissingDataError, shown
 
-FORMAT = 1
+#: Format 2 has a checksum of the description, format 1 (noisegate 0.1) has none.
+FORMAT = 2
+READABLE = (1, 2)
 #: Digits of the weights' SHA-256 in the name of their file.
 HASH_DIGITS = 16
 
@@ -28,10 +32,17 @@ def read_description(folder: Path | str) -> dict[str, Any]:
     description = read_json(path)
     if not isinstance(description, dict) or "format" not in description:
         raise DamagedFileError(f"{path} does not describe a noisegate model")
-    if description["format"] != FORMAT:
+    if description["format"] not in READABLE:
         raise InputError(
-            f"{path} has format {description['format']}, this noisegate ({__version__}) reads {FORMAT}; "
-            f"use the version that wrote it ({description.get('noisegate')})"
+            f"{path} has format {shown(description['format'], 40)}, this noisegate ({__version__}) reads "
+            f"{' and '.join(map(str, READABLE))}; use the version that wrote it "
+            f"({shown(description.get('noisegate'), 40)})"
+        )
+    # Where there is a checksum it counts in format 1 too: the number of the format can be what is damaged.
+    checked = description["format"] > 1 or "checksum" in description
+    if checked and description.get("checksum") != _checksum(description):
+        raise DamagedFileError(
+            f"{path} is damaged: its content does not have its checksum; copy the model again, or train it again"
         )
     missing = {"weights", "network", "objective", "classes", "metrics", "history", "record"} - set(
         description
@@ -39,6 +50,18 @@ def read_description(folder: Path | str) -> dict[str, Any]:
     if missing:
         raise DamagedFileError(f"{path} lacks {', '.join(sorted(missing))}")
     return description
+
+
+def with_checksum(description: Mapping[str, Any]) -> dict[str, Any]:
+    """A description as `model.json` holds it: with a hash of all its names and values."""
+    content = {name: value for name, value in description.items() if name != "checksum"}
+    return content | {"checksum": _checksum(content)}
+
+
+def _checksum(description: Mapping[str, Any]) -> str:
+    """A hash of what the JSON says, however it is laid out."""
+    content = {name: value for name, value in description.items() if name != "checksum"}
+    return hashlib.sha256(json.dumps(content, default=plain).encode()).hexdigest()
 
 
 def read_weights(folder: Path, name: str, framework: str = "pt") -> Any:
