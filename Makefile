@@ -45,10 +45,11 @@ docs: $(DOCS)
 	OMP_NUM_THREADS=1 $(BIN)/python -m sphinx --builder html --jobs auto --fail-on-warning --keep-going --quiet \
 	 --doctree-dir docs/_build/doctrees docs docs/_build/html
 
-# The pins against the published advisories; pip-audit gets an environment of its own.
+# The pins against the published advisories; pip-audit gets an environment of its own. Ends with an error if a pin
+# has a known vulnerability, and if it could not be compared.
 audit-pins:
 	@test -x .venv-audit/bin/pip-audit || ($(PYTHON) -m venv .venv-audit && .venv-audit/bin/pip install --quiet pip-audit)
-	.venv-audit/bin/pip-audit --no-deps --disable-pip --requirement constraints.txt
+	@$(PYTHON) tools/audit_pins.py .venv-audit/bin/pip-audit constraints.txt
 
 $(CORE): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "noisegate needs Python 3.11 or newer; this is " + sys.version.split()[0] + ". Name another one: make PYTHON=python3.12")'
