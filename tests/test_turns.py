@@ -88,9 +88,9 @@ def state_of_the_process():
     cudnn = torch.backends.cudnn
     return [
         torch.get_rng_state().tolist(),
-        np.random.get_state()[1].tolist(),  # noqa: NPY002
+        [np.asarray(part).tolist() for part in np.random.get_state()],  # noqa: NPY002
         random.getstate(),
-        (cudnn.deterministic, cudnn.benchmark, cudnn.allow_tf32),
+        (cudnn.deterministic, cudnn.benchmark, cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32),
         torch.get_float32_matmul_precision(),
         (torch.get_num_threads(), torch.get_default_dtype(), torch.are_deterministic_algorithms_enabled()),
         (torch.is_grad_enabled(), torch.is_inference_mode_enabled(), np.geterr()),

@@ -55,7 +55,7 @@ def test_any_entry_of_the_description_may_be_anything(table_audit, value):
         ({"curve": {"looked": [1, 2], "found": [1.0]}}, "differ in length"),
         ({"curve": {"looked": [1, 2], "found": [1.0, 2.0], "lov": 7}}, "differ in length"),
         ({"transition": {"value": [[1.0]], "low": [[1.0]], "high": [[1.0]]}}, "3 times 3"),
-        ({"transition": dict.fromkeys(("value", "low", "high"), [[1.0], [0.5, 0.5], []])}, "3 times 3"),
+        ({"transition": {key: [[1.0], [0.5, 0.5], []] for key in ("value", "low", "high")}}, "3 times 3"),
         ({"noise_rate": {"value": float("nan")}}, "value holds nan"),
         ({"classes": ["\x1b[31m", 7, "x"]}, "classes holds 7"),
     ],

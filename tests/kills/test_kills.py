@@ -164,10 +164,10 @@ class Trial:
 
 
 def _members(process: subprocess.Popen[bytes]) -> list[psutil.Process]:
-    """The command, and every process that it has started."""
+    """The command, and every process that it has started and that has not ended."""
     try:
         whole = psutil.Process(process.pid)
-        return [whole, *whole.children(recursive=True)]
+        return [each for each in (whole, *whole.children(recursive=True)) if _lives(each)]
     except psutil.NoSuchProcess:
         return []
 
@@ -207,12 +207,13 @@ def test_a_command_that_is_killed_goes_on_and_ends_the_same(name, data, tmp_path
     trial.folder = next(folders)
     while killed < KILLS or finished == 0:
         process, victim = trial.start(), None
-        if killed < KILLS and not trial.ended(process, rng.uniform(0.2, 1.0) * usual):
+        moment = rng.uniform(0.2, 1.0) * usual
+        if killed < KILLS and not trial.ended(process, moment):
             members = _members(process)
             place = 0 if rng.random() < 0.5 else int(rng.integers(max(1, len(members))))
             victim = members[place] if members else None
             killed += victim is not None and _kill(victim)
-            print(f"{name}: kill {killed}, {victim}, {finished} commands ended", flush=True)
+            print(f"{name}: kill {killed} after {moment:.1f} s, {victim}, {finished} ended", flush=True)
             if victim is not None and place == 0:
                 process.wait()
                 _check_nobody_is_left(members[1:])
