@@ -314,7 +314,7 @@ def _lines(folder: Path, name: str) -> Iterator[tuple[str, str]]:
                 if line.strip():
                     yield line.strip(), f"{path}, line {number}"
     except UnicodeDecodeError as error:
-        raise DamagedFileError(f"{path} is not UTF-8 text ({error})") from None
+        raise DamagedFileError(f"{path} is not UTF-8 text ({error}); save it as UTF-8") from None
 
 
 def _keys(folder: Path, part: str) -> Iterator[str]:

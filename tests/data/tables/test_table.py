@@ -2,6 +2,7 @@ import datetime
 import decimal
 import gzip
 import json
+import re
 
 import numpy as np
 import pandas as pd
@@ -311,6 +312,41 @@ def test_files_that_are_no_tables(tmp_path, name, content, error, message):
         read_table(path)
     assert name in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+TEXT = "größe,farbe,label\n" + "1.5,röt,ja\n2.5,blau,nein\n" * 50
+LATE = "size,colour,label\n" + "1.5,red,yes\n" * 2000 + "2.5,röd,no\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "encoding"),
+    [
+        (TEXT, "WINDOWS-1252"),
+        (LATE, "WINDOWS-1252"),
+        (TEXT, "UTF-16"),
+        (TEXT, "UTF-16LE"),
+        (TEXT, "UTF-16BE"),
+        (TEXT, "UTF-32"),
+    ],
+)
+@pytest.mark.parametrize("name", ["t.csv", "t.csv.gz"])
+def test_text_that_is_not_utf_8_is_told_how_to_become_it(tmp_path, name, text, encoding):
+    content = text.encode(encoding)
+    (tmp_path / name).write_bytes(gzip.compress(content) if name.endswith("gz") else content)
+    with pytest.raises(DamagedFileError) as caught:
+        load(tmp_path / name, label="label")
+    told = str(caught.value)
+    assert "is not UTF-8 text" in told
+    command = re.search(r"iconv -f (\S+) -t UTF-8", told)
+    assert len(told) < 300 + len(str(tmp_path))
+    # What it says to do works.
+    (tmp_path / "new.csv").write_bytes(content.decode(command[1]).encode("utf-8"))
+    assert load(tmp_path / "new.csv", label="label").classes == load_text(tmp_path, text).classes
+
+
+def load_text(folder, text):
+    (folder / "sound.csv").write_text(text, encoding="utf-8")
+    return load(folder / "sound.csv", label="label")
 
 
 def test_missing_file_folder_and_double_column(tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import os
 import re
@@ -238,5 +239,27 @@ def _damaged(path: Path, error: Exception) -> InputError:
     if type(error).__name__ == "EmptyDataError" or "Empty CSV file" in text:
         return InputError(f"{path} is empty; expected a header line and rows")
     if isinstance(error, UnicodeDecodeError) or "invalid UTF8" in text:
-        return DamagedFileError(f"{path} is not UTF-8 text ({text}); save it as UTF-8")
+        encoding = _likely_encoding(path)
+        return DamagedFileError(
+            f"{path} is not UTF-8 text ({shown(text, 90)}), but perhaps {encoding}: save it as 'CSV UTF-8' in a "
+            f"spreadsheet, or convert it, e.g. iconv -f {encoding} -t UTF-8 OLD.csv > NEW.csv"
+        )
     return DamagedFileError(f"{path} cannot be read as a table ({text})")
+
+
+def _likely_encoding(path: Path) -> str:
+    """The encoding of text that is not UTF-8, by its first bytes: iconv's name of it."""
+    try:
+        with _content(path) as content:
+            start = content.read(4096)
+    except (OSError, ValueError):
+        start = b""
+    if start.startswith((codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE)):
+        return "UTF-32"
+    if start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return "UTF-16"
+    # The Latin letters and separators of a table in UTF-16 have a zero byte each.
+    zeros = [start[first::2].count(0) for first in (0, 1)]
+    if max(zeros) > len(start) // 4:
+        return "UTF-16LE" if zeros[1] > zeros[0] else "UTF-16BE"
+    return "WINDOWS-1252"
