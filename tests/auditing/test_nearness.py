@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from noisegate.auditing import nearness
 
@@ -18,6 +19,16 @@ def test_neighbours_are_those_of_brute_force(monkeypatch):
         cosine[row] = -2
         np.testing.assert_array_equal(near, np.argsort(-cosine)[:4])
         np.testing.assert_allclose(similarity, np.sort(cosine)[::-1][:4], atol=1e-5)
+
+
+@pytest.mark.parametrize(("n", "k"), [(3, 2), (70, 20), (1000, 5), (9999, 20)])
+@pytest.mark.parametrize("ties", [False, True])
+def test_the_largest_values_are_those_of_a_full_sort(n, k, ties):
+    values = np.random.default_rng(n).normal(size=(20, n)).astype(np.float32)
+    if ties:
+        values = values.round(1)
+    expected = np.argsort(-values, axis=1, kind="stable")[:, :k]
+    np.testing.assert_array_equal(nearness._largest(values, k), expected)
 
 
 def test_no_row_is_its_own_neighbour_and_few_rows_are_enough():

@@ -43,12 +43,31 @@ def nearest(features: Floats, rows: Ints, k: int) -> Neighbours:
         mine = rows[start : start + step]
         cosine = features[mine] @ features.T
         cosine[np.arange(len(mine)), mine] = -np.inf
-        best = np.argpartition(-cosine, k - 1, axis=1)[:, :k] if k < n else np.argsort(-cosine, axis=1)
-        value = np.take_along_axis(cosine, best, axis=1)
-        order = np.lexsort((best, -value), axis=1)
-        found[start : start + step] = np.take_along_axis(best, order, axis=1)
-        similarity[start : start + step] = np.take_along_axis(value, order, axis=1)
+        best = _largest(cosine, k)
+        found[start : start + step] = best
+        similarity[start : start + step] = np.take_along_axis(cosine, best, axis=1)
     return Neighbours(rows, found, similarity.clip(-1.0, 1.0))
+
+
+def _largest(values: Floats, k: int) -> Ints:
+    """Columns of the `k` largest values of each row, the largest first; of equal values the first.
+
+    The k-th largest maximum of groups of columns bounds the k-th largest value from below, so only the few
+    values above it are sorted.
+
+    >>> _largest(np.array([[1, 3, 2, 3]], dtype=np.float32), 3)
+    array([[1, 3, 2]])
+    """
+    n = values.shape[1]
+    groups = min(n, max(n // 64, k))
+    whole = n // groups * groups
+    maxima = values[:, :whole].reshape(len(values), -1, groups).max(axis=1)
+    limits = np.partition(maxima, groups - k, axis=1)[:, groups - k]
+    found = np.empty((len(values), k), dtype=np.int64)
+    for i, (row, limit) in enumerate(zip(values, limits, strict=True)):
+        above = np.flatnonzero(row >= limit)
+        found[i] = above[np.argsort(-row[above], kind="stable")[:k]]
+    return found
 
 
 def duplicates(x: npt.NDArray[Any], y: Ints, *, tolerance: float = 0.02, seed: int = 0) -> list[Ints]:
