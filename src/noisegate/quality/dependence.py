@@ -99,7 +99,7 @@ def dependence(
     found = []
     for beta in (model.beta, model.beta / MORE_DOUBT):
         null = _Null.of(replace(model, beta=beta), slots)
-        groups = _groups(null.predicted, slots.rank, inputs if k > 2 else None, rng)
+        groups = _Groups.of(null.predicted, slots.rank, inputs if k > 2 else None, rng)
         observed = _scores(labels[rows], null, groups)
         rate, where = np.array([_scores(null.draw(rng), null, groups) for _ in range(draws)]).T
         found.append([_two_sided(observed[0], rate)] + ([_upper(observed[1], where)] if k > 2 else []))
@@ -166,38 +166,60 @@ class _Null:
         given[flipped] = self.pairs[at] % k
         return given
 
-    def doubt(self, given: Ints) -> Floats:
-        """The probability of each given label to be wrong."""
-        classes = self.slots.classes
+    def doubt(self, rows: Ints, given: Ints) -> Floats:
+        """The probability to be wrong of the labels `given` to some rows."""
+        classes, clean = self.slots.classes[rows], self.clean[rows]
         noise = self.model.noise(classes * self.model.n_classes + given[:, None])
         same = classes == given[:, None]
-        right = (self.clean * same * (1.0 - self.wrong[classes])).sum(axis=1)
-        bad = (self.clean * ~same * self.wrong[classes] * noise).sum(axis=1)
+        right = (clean * same * (1.0 - self.wrong[classes])).sum(axis=1)
+        bad = (clean * ~same * self.wrong[classes] * noise).sum(axis=1)
         found: Floats = bad / (bad + right).clip(min=1e-300)
         return found
 
 
 @dataclass(frozen=True, eq=False)
 class _Group:
-    """Rows predicted as one class: which, their centred ranks, and the similarities of some of them."""
+    """Some of the rows predicted as one class, and their similarities."""
 
     predicted: int
     rows: Ints
-    rank: Floats
-    some: Ints
     similarity: Floats
 
 
-def _groups(
-    predicted: Ints, rank: Floats, inputs: npt.NDArray[Any] | None, rng: np.random.Generator
-) -> list[_Group]:
-    groups = []
-    for t in np.unique(predicted):
-        rows = np.flatnonzero(predicted == t)
-        some = rows if len(rows) <= MOST_SIMILAR else np.sort(rng.choice(rows, MOST_SIMILAR, replace=False))
-        similarity = np.zeros((0, 0)) if inputs is None else _similarity(inputs[some])
-        groups.append(_Group(int(t), rows, rank[rows] - rank[rows].mean(), some, similarity))
-    return groups
+@dataclass(frozen=True, eq=False)
+class _Groups:
+    """Rows by the class they are predicted as.
+
+    Attributes
+    ----------
+    rank : array (N,)
+        Ranks, centred within each class.
+    similar : list of _Group
+        Empty without inputs.
+    some : int array
+        The rows of all groups.
+    """
+
+    rank: Floats
+    similar: list[_Group]
+    some: Ints
+
+    @classmethod
+    def of(
+        cls, predicted: Ints, rank: Floats, inputs: npt.NDArray[Any] | None, rng: np.random.Generator
+    ) -> _Groups:
+        sizes, sums = np.bincount(predicted), np.bincount(predicted, weights=rank)
+        centred = rank - (sums / sizes.clip(min=1))[predicted]
+        similar = []
+        for t in np.flatnonzero(sizes):
+            rows = np.flatnonzero(predicted == t)
+            if len(rows) > MOST_SIMILAR:
+                rows = np.sort(rng.choice(rows, MOST_SIMILAR, replace=False))
+            # Fewer rows cannot be contradicted often enough.
+            if inputs is not None and len(rows) >= _FEWEST:
+                similar.append(_Group(int(t), rows, _similarity(inputs[rows])))
+        some = [group.rows for group in similar]
+        return cls(centred, similar, np.concatenate(some) if some else np.empty(0, np.int64))
 
 
 def _similarity(inputs: npt.NDArray[Any]) -> Floats:
@@ -213,21 +235,24 @@ def _similarity(inputs: npt.NDArray[Any]) -> Floats:
     return kernel
 
 
-def _scores(given: Ints, null: _Null, groups: list[_Group]) -> tuple[float, float]:
+def _scores(given: Ints, null: _Null, groups: _Groups) -> tuple[float, float]:
     """Contradictions by rank, and likeness of wrong labels by similarity, within predicted classes."""
-    rate = where = 0.0
-    doubt = null.doubt(given)
-    for group in groups:
-        rate += float(group.rank @ (given[group.rows] != group.predicted))
-        mine = group.some[: len(group.similarity)]
-        at = np.flatnonzero(given[mine] != group.predicted)
-        counts = np.bincount(given[mine[at]], minlength=len(null.wrong))
-        at = at[counts[given[mine[at]]] >= max(_FEWEST, _RARE * len(at))]
+    against = given != null.predicted
+    rate, where = float(groups.rank @ against), 0.0
+    contradicted = np.bincount(null.predicted[groups.some], weights=against[groups.some])
+    for group in groups.similar:
+        if contradicted[group.predicted] < _FEWEST:
+            continue
+        at = np.flatnonzero(against[group.rows])
+        labels = given[group.rows[at]]
+        counts = np.bincount(labels)
+        kept = counts[labels] >= max(_FEWEST, _RARE * len(at))
+        at, labels = at[kept], labels[kept]
         if not len(at):
             continue
         similarity = group.similarity[np.ix_(at, at)]
-        names, codes = np.unique(given[mine[at]], return_inverse=True)
-        weight = doubt[mine[at]][:, None]
+        names, codes = np.unique(labels, return_inverse=True)
+        weight = null.doubt(group.rows[at], labels)[:, None]
         centred = np.eye(len(names))[codes]
         centred = weight * (centred - (weight * centred).sum(axis=0) / weight.sum().clip(min=1e-12))
         where += float((similarity @ centred * centred).sum())

@@ -86,9 +86,9 @@ def intervals(
     rates, curves, transitions = [], [], []
     precision: dict[str, list[float]] = {name: [] for name in flags}
     for model, mine in posterior.resampled(found.model, slots, draws, rng):
-        post, _ = posterior.posterior(model, slots)
-        wrong = 1.0 - post[:, 0]
-        rates.append(float((1.0 - posterior.posterior(model, mine)[0][:, 0]).mean()))
+        wrong = 1.0 - posterior.posterior(model, slots)[0][:, 0]
+        drawn = posterior.posterior(model, mine)[0]
+        rates.append(float((1.0 - drawn[:, 0]).mean()))
         curve = np.concatenate([[0.0], np.cumsum(wrong[order])])[places] * (n / len(rows))
         spread = np.concatenate([[0.0], np.cumsum((wrong * (1 - wrong))[order])])[places] * (n / len(rows))
         curves.append(curve + rng.normal() * np.sqrt(spread))
@@ -97,7 +97,7 @@ def intervals(
                 share = float(wrong[mask].mean())
                 precision[name].append(share + rng.normal() * np.sqrt(share * (1 - share) / totals[name]))
         if found.transition is not None:
-            transitions.append(_transition(model, mine, k))
+            transitions.append(_transition(drawn, mine, k))
     tails = [(1 - level) / 2, (1 + level) / 2]
     low, high = _around(found.noise_rate, rates, tails)
     band = np.quantile(curves, tails, axis=0)
@@ -120,12 +120,11 @@ def _around(value: float, draws: list[float], tails: list[float]) -> Interval:
 
 
 def _matrix(value: Floats, draws: Floats, tails: list[float]) -> tuple[Floats, Floats]:
-    low, high = np.quantile(draws, tails, axis=0)
+    low, high = np.quantile(draws, tails, axis=0, overwrite_input=True)
     return np.minimum(low, value), np.maximum(high, value)
 
 
-def _transition(model: posterior.NoiseModel, slots: posterior.Slots, k: int) -> Floats:
-    post, _ = posterior.posterior(model, slots)
+def _transition(post: Floats, slots: posterior.Slots, k: int) -> Floats:
     codes = slots.classes * k + slots.classes[:, :1]
     joint = np.bincount(codes.ravel(), weights=post.ravel(), minlength=k * k).reshape(k, k)
     mass = joint.sum(axis=1, keepdims=True)
