@@ -1,11 +1,13 @@
 """What answers teach: against simulated truth, the prior's limits and a general optimiser."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy.optimize import minimize
 from scipy.special import expit, logit
 
-from noisegate.auditing import learning, stored
+from noisegate.auditing import learning, stored, words
 from noisegate.auditing.records import Choice
 from noisegate.auditing.state import State, open_log
 from noisegate.errors import InputError
@@ -35,6 +37,22 @@ def test_intervals_hold_the_errors_that_are_left():
     assert closer >= 38
 
 
+def test_the_precision_of_what_is_left_is_learnt():
+    held = 0
+    for seed in range(40):
+        p, given, suggested, wrong = simulate(3000, 4, shift=-0.8, seed=seed)
+        left = np.ones(3000, bool)
+        left[np.argsort(-p)[:600:2]] = False
+        learnt = learning.learn(
+            p, given, suggested, ~left, wrong, lambda p, left=left: {"look": (p > 0.3) & left}
+        )
+        flagged = learnt.flags["look"]
+        assert flagged.any()
+        assert not flagged[~left].any()
+        held += learnt.precision["look"].low <= wrong[flagged].mean() <= learnt.precision["look"].high
+    assert held >= 36  # 95 % intervals: 38 expected
+
+
 def test_ranking_improves_where_pairs_differ():
     from sklearn.metrics import average_precision_score
 
@@ -53,7 +71,7 @@ def test_ranking_improves_where_pairs_differ():
 
 def test_without_answers_nothing_changes():
     p, given, suggested, wrong = simulate(500, 3, 0.0, 0)
-    learnt = learning.learn(p, given, suggested, np.zeros(500, bool), wrong, {"all": np.ones(500, bool)})
+    learnt = learning.learn(p, given, suggested, np.zeros(500, bool), wrong, lambda p: {"all": p >= 0})
     np.testing.assert_array_equal(learnt.p_wrong, p)
     assert learnt.errors_left.value == pytest.approx(p.sum())
     assert learnt.precision["all"].value == pytest.approx(p.mean())
@@ -62,12 +80,11 @@ def test_without_answers_nothing_changes():
 
 def test_with_all_answers_the_truth_is_known():
     p, given, suggested, wrong = simulate(300, 3, 0.0, 1)
-    flags = {"look": p > 0.5}
-    learnt = learning.learn(p, given, suggested, np.ones(300, bool), wrong, flags)
+    left = np.zeros(300, bool)
+    learnt = learning.learn(p, given, suggested, ~left, wrong, lambda p: {"look": (p > 0.5) & left})
     np.testing.assert_array_equal(learnt.p_wrong, wrong)
     assert learnt.errors_left == learning.Interval(0.0, 0.0, 0.0)
-    share = wrong[p > 0.5].mean()
-    assert learnt.precision["look"] == learning.Interval(share, share, share)
+    assert learnt.precision["look"].to_dict() == {"value": None, "low": None, "high": None}
 
 
 def test_the_mode_is_that_of_a_general_optimiser():
@@ -123,6 +140,47 @@ def test_continue_takes_decided_rows_as_known(table_audit):
     assert again.info["errors"] == pytest.approx(new.info["errors"])
     assert new.info["errors"]["value"] == pytest.approx(learnt.wrong + learnt.errors_left.value)
     assert new.info["curve"]["found"][-1] == pytest.approx(learnt.errors_left.value, rel=1e-4)
+
+
+@pytest.mark.parametrize("confirmed", [True, False])
+def test_rows_stay_sure_unless_the_answers_say_otherwise(table_audit, confirmed):
+    """Rows the audit is all but certain of: their probability is beyond what learning can express."""
+    folder, _ = table_audit(200)
+    audit = stored.read(folder)
+    rows = audit.rows.copy()
+    rows["p_wrong"] = np.where(rows["is_sure"], np.float32(1 - 1e-6), rows["p_wrong"])
+    rows["quality"] = 1 - rows["p_wrong"]
+    stored.write(folder, replace(audit, rows=rows))
+    sure = int(rows["is_sure"].sum())
+    n = sure // 2
+    wrong = np.full(200, confirmed)
+    if confirmed:  # but one, so that the probabilities fall
+        wrong[rows["row"].iat[0]] = False
+    decide_worst(stored.read(folder), n, wrong)
+    new, learnt = learning.continue_audit(folder)
+    assert new.rows["is_sure"].sum() == (sure - n if confirmed else 0)
+    assert (new.rows["is_sure"] <= new.rows["is_label_issue"]).all()
+    assert new.info["decided"]["wrong"] == learnt.wrong == (n - 1 if confirmed else 0)
+    assert new.info["precision"]["sure"]["n"] == new.rows["is_sure"].sum()
+    summary = words.summary(new)
+    assert f"Decided so far: {n} rows, {learnt.wrong} with a wrong label." in summary
+    assert any("errors that are left" in sentence for sentence in summary)
+
+
+def test_when_all_is_decided_nothing_is_flagged(table_audit):
+    folder, _ = table_audit(60)
+    rows = stored.read(folder).rows
+    wrong = np.arange(60) % 3 == 0
+    found = int((wrong[rows["row"]] & (rows["suggested_label"] != rows["given_label"])).sum())
+    decide_worst(stored.read(folder), 60, wrong)
+    new, learnt = learning.continue_audit(folder)
+    assert learnt.wrong == found
+    assert new.info["precision"]["look"] == {"n": 0, "value": None, "low": None, "high": None}
+    assert new.info["errors"] == {"value": found, "low": found, "high": found}
+    summary = words.summary(stored.read(folder))
+    assert "No row is flagged for a look." in summary
+    assert f"Decided so far: 60 rows, {found} with a wrong label." in summary
+    assert not any("that are left" in sentence for sentence in summary)
 
 
 def test_state_and_audit_agree_on_rows(table_audit):

@@ -51,6 +51,7 @@ FORM: Mapping[str, Any] = {
         "how": str,
         "judged_by": str,
     },
+    "decided?": {"rows": [int], "labels": [int], "wrong?": int},
     "images?": {"total": int, "flagged": int, "agreement?": _NUMBER, "majority?": _NUMBER},
     "pairs?": {},
     "coding?": {},

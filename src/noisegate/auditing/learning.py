@@ -16,7 +16,7 @@ each row's being wrong or not.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -30,8 +30,10 @@ from noisegate.auditing import stored
 from noisegate.auditing.state import State, open_log
 from noisegate.auditing.stored import StoredAudit
 from noisegate.errors import InputError
+from noisegate.quality.issues import SURE
 
 Floats = npt.NDArray[np.float64]
+Mask = npt.NDArray[np.bool_]
 #: Standard deviations of the priors on a, b, u and v.
 PRIORS = (0.75, 0.25, 0.7, 1.0)
 #: Pairs of classes with an effect of their own, those with most answers first.
@@ -50,9 +52,10 @@ class Interval:
     low: float
     high: float
 
-    def to_dict(self) -> dict[str, float]:
-        """As audit.json has it."""
-        return {"value": self.value, "low": self.low, "high": self.high}
+    def to_dict(self) -> dict[str, float | None]:
+        """As audit.json has it, with None for NaN."""
+        numbers = {"value": self.value, "low": self.low, "high": self.high}
+        return {name: None if math.isnan(number) else number for name, number in numbers.items()}
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,14 +71,17 @@ class Learnt:
         How many rows are answered, and how many of these have a wrong given label.
     errors_left : Interval
         Wrong labels among the rows that are not answered.
+    flags : mapping
+        The rows flagged "look" and "sure" after the answers; answered rows are not among them.
     precision : mapping
-        Share of wrong labels among the rows flagged "look" and "sure", answered or not.
+        Share of wrong labels among these; NaN where there are none.
     """
 
     p_wrong: Floats
     answered: int
     wrong: int
     errors_left: Interval
+    flags: Mapping[str, Mask]
     precision: Mapping[str, Interval]
 
 
@@ -148,7 +154,7 @@ def learn(
     suggested: npt.ArrayLike,
     answered: npt.ArrayLike,
     wrong: npt.ArrayLike,
-    flags: Mapping[str, npt.NDArray[np.bool_]] | None = None,
+    flags: Callable[[Floats], Mapping[str, Mask]] | None = None,
 ) -> Learnt:
     """Correct the estimates of all rows by the answers for some.
 
@@ -160,8 +166,8 @@ def learn(
         Codes of classes.
     answered, wrong : bool array (N,)
         Which rows were answered, and which of these carry a wrong label.
-    flags : mapping of bool arrays (N,), default=None
-        Sets of rows whose precision is wanted.
+    flags : function, default=None
+        Flags rows by their corrected probabilities (N,): bool arrays (N,) by name, without answered rows.
 
     Examples
     --------
@@ -186,7 +192,7 @@ def learn(
     new[rest] = expit(z[rest] + x @ theta) if len(rows) else np.asarray(p_wrong, np.float64)[rest]
     spread = new[rest] * (1 - new[rest])
 
-    def total(chosen: npt.NDArray[np.bool_]) -> Interval:
+    def total(chosen: Mask) -> Interval:
         """Wrong labels among the chosen rows that are not answered."""
         weight = spread * chosen
         slope = x.T @ weight
@@ -195,14 +201,19 @@ def learn(
         half = _Z95 * math.sqrt(variance)
         return Interval(value, max(value - half, 0.0), min(value + half, most))
 
-    precision = {}
-    for name, flag in (flags or {}).items():
-        flag = np.asarray(flag, bool)
-        n, found, left = max(int(flag.sum()), 1), int((truth & flag).sum()), total(flag[rest])
-        precision[name] = Interval(*((found + part) / n for part in (left.value, left.low, left.high)))
-    return Learnt(new, len(rows), int(truth.sum()), total(np.ones(len(rest), bool)), precision)
+    flagged = {} if flags is None else flags(new)
+    precision = {name: _share(total(flag[rest]), int(flag.sum())) for name, flag in flagged.items()}
+    everything = total(np.ones(len(rest), bool))
+    return Learnt(new, len(rows), int(truth.sum()), everything, flagged, precision)
 
 
+def _share(count: Interval, n: int) -> Interval:
+    """A count as a share of n."""
+    return Interval(*((part / n if n else math.nan) for part in (count.value, count.low, count.high)))
+
+
+#: The columns of the flags.
+_FLAGS = {"look": "is_label_issue", "sure": "is_sure"}
 #: Columns with the audit's first estimates, kept so that answers do not count twice.
 _FIRST = {name: f"first_{name}" for name in ("p_wrong", "is_label_issue", "is_sure")}
 
@@ -224,15 +235,29 @@ def learn_from(audit: StoredAudit, state: State) -> Learnt:
         audit.rows["suggested_label"].to_numpy(),
         answered,
         answered & (state.label[rows] != given),
-        {"look": _first(audit, "is_label_issue"), "sure": _first(audit, "is_sure")},
+        lambda p: _flags(audit, p, ~answered),
     )
 
 
-def continued(audit: StoredAudit, state: State) -> StoredAudit:
+def _flags(audit: StoredAudit, p_wrong: Floats, left: Mask) -> dict[str, Mask]:
+    """Flag those of the `left` rows that reach, after the answers, the threshold the flags had at first.
+
+    A row that the audit was sure of stays so as long as it is expected to be wrong as often as "sure" promises:
+    the threshold can lie where no corrected probability gets.
+    """
+    before, found = _first(audit, "p_wrong"), {}
+    for name, column in _FLAGS.items():
+        n = int(_first(audit, column).sum())
+        threshold = np.partition(before, -n)[-n] if n else np.inf
+        found[name] = left & (p_wrong.astype(before.dtype) >= threshold)
+    found["sure"] |= left & _first(audit, "is_sure") & (p_wrong >= SURE)
+    return found
+
+
+def continued(audit: StoredAudit, state: State) -> tuple[StoredAudit, Learnt]:
     """Return the audit with the decided rows taken as known, new estimates, and the other rows ranked again.
 
-    Answered rows come last, with p_wrong 0 and without flags: their label is known. The others are
-    flagged where their new p_wrong reaches the threshold that the flags had at first.
+    Answered rows come last, with p_wrong 0 and without flags: their label is known.
     """
     learnt = learn_from(audit, state)
     rows = audit.rows.copy()
@@ -240,20 +265,17 @@ def continued(audit: StoredAudit, state: State) -> StoredAudit:
     answered = state.answered[order]
     for name, kept in _FIRST.items():
         rows[kept] = _first(audit, name)
-    before = rows[_FIRST["p_wrong"]].to_numpy()
     rows["p_wrong"] = np.where(answered, 0.0, learnt.p_wrong).astype(np.float32)
     # The quality of an unanswered row is the probability that its label is right.
     quality = rows["quality"].to_numpy()
     rows["quality"] = np.where(answered, quality, 1.0 - learnt.p_wrong).astype(np.float32)
-    for flag in ("is_label_issue", "is_sure"):
-        n = int(rows[_FIRST[flag]].sum())
-        threshold = np.sort(before)[::-1][n - 1] if n else np.inf
-        rows[flag] = (rows["p_wrong"].to_numpy() >= threshold) & ~answered
+    for name, column in _FLAGS.items():
+        rows[column] = learnt.flags[name]
     place = np.lexsort((rows["quality"].to_numpy(), -rows["p_wrong"].to_numpy(), answered))
     known = np.flatnonzero(state.answered)
     info = dict(audit.info) | _estimates(audit, learnt, rows["p_wrong"].to_numpy()[place])
-    info["decided"] = {"rows": known.tolist(), "labels": state.label[known].tolist()}
-    return replace(audit, info=info, rows=rows.iloc[place].reset_index(drop=True))
+    info["decided"] = {"rows": known.tolist(), "labels": state.label[known].tolist(), "wrong": learnt.wrong}
+    return replace(audit, info=info, rows=rows.iloc[place].reset_index(drop=True)), learnt
 
 
 def _estimates(audit: StoredAudit, learnt: Learnt, ranked: npt.NDArray[Any]) -> dict[str, Any]:
@@ -265,12 +287,11 @@ def _estimates(audit: StoredAudit, learnt: Learnt, ranked: npt.NDArray[Any]) -> 
     looked = np.unique(np.round(np.linspace(0, open_rows, min(open_rows + 1, 200))).astype(int))
     # The share of the interval's width at n is the share of the errors left that lie in the first n rows.
     share = np.where(looked > 0, cumulative[np.maximum(looked, 1) - 1], 0.0) / max(left.value, 1e-12)
-    flagged = {"look": "is_label_issue", "sure": "is_sure"}
     return {
         "errors": errors.to_dict(),
-        "noise_rate": {key: value / n for key, value in errors.to_dict().items()} | {"level": 0.95},
+        "noise_rate": _share(errors, n).to_dict() | {"level": 0.95},
         "precision": {
-            name: {"n": int(_first(audit, flagged[name]).sum())} | interval.to_dict()
+            name: {"n": int(learnt.flags[name].sum())} | interval.to_dict()
             for name, interval in learnt.precision.items()
         },
         "curve": {
@@ -295,7 +316,6 @@ def continue_audit(folder: str | Path) -> tuple[StoredAudit, Learnt]:
         log.close()
     if not state.answered.any():
         raise InputError(f"nothing is decided in {folder} yet; decide with `noisegate review {folder}`")
-    learnt = learn_from(audit, state)
-    new = continued(audit, state)
+    new, learnt = continued(audit, state)
     stored.write(folder, new)
     return new, learnt

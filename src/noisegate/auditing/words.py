@@ -69,7 +69,7 @@ def summary(audit: StoredAudit) -> list[str]:
     """The findings of the audit, the most important first."""
     name = data_name(audit)
     first = (_images,) if audit.info.get("images") else (_size, _flags)
-    parts = (*first, _curve, _confused, _dependence, _duplicates, _cleaning, _truth)
+    parts = (*first, _decided, _curve, _confused, _dependence, _duplicates, _cleaning, _truth)
     return [sentence for part in parts for sentence in part(audit, name) if sentence]
 
 
@@ -138,17 +138,33 @@ def _flags(audit: StoredAudit, name: str) -> list[str]:
     return [text + "."]
 
 
+def _decided(audit: StoredAudit, name: str) -> list[str]:
+    """What people have decided, of an audit that was continued."""
+    known = audit.info.get("decided") or {}
+    if not known.get("rows") or known.get("wrong") is None:
+        return []
+    return [
+        f"Decided so far: {_counted(len(known['rows']), unit(audit))}, {known['wrong']:,} with a wrong label."
+    ]
+
+
 def _curve(audit: StoredAudit, name: str) -> list[str]:
     curve, errors = audit.info.get("curve"), audit.info.get("errors")
-    if not curve or not errors or not curve["looked"]:
+    if not curve or not errors or not curve["looked"] or not curve["found"][-1] >= 0.5:
         return []
     looked, found = np.asarray(curve["looked"], float), np.asarray(curve["found"], float)
-    n = min(200, len(audit)) if len(audit) > 400 else max(len(audit) // 10, 1)
+    rows = int(looked[-1])
+    n = min(200, rows) if rows > 400 else max(rows // 10, 1)
     got = float(np.interp(n, np.r_[0.0, looked], np.r_[0.0, found]))
     half = float(np.interp(found[-1] / 2, found, looked))
+    total = (
+        f"{number(found[-1])} errors that are left"
+        if audit.info.get("decided")
+        else (f"estimated {number(errors['value'])} errors")
+    )
     return [
-        f"The first {n:,} {unit(audit)} hold about {number(got)} of the estimated "
-        f"{number(errors['value'])} errors; half of them lie in the first {number(half)}."
+        f"The first {n:,} {unit(audit)} hold about {number(got)} of the {total}; half of them lie in the first "
+        f"{number(half)}."
     ]
 
 

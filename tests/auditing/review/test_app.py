@@ -120,13 +120,21 @@ def test_a_bulk_decision_takes_the_whole_filter(client):
 
 def test_the_estimate_follows_the_decisions(client):
     before = client.get("/api/progress").json()["errors_left"]["value"]
+    client.decide(client.rows(limit=1)["rows"][0], "keep")
+    first = client.get("/api/progress").json()
+    assert 0 < first["precision"]["look"]["value"] < 1
     for row in client.rows(limit=30)["rows"]:
         client.decide(row, "keep")
     client.review._learnt = None
     after = client.get("/api/progress").json()
     assert after["found"] == 0
     assert after["errors_left"]["value"] < before - 15
-    assert after["precision"]["look"]["high"] < 1
+    for row in client.rows(limit=200)["rows"]:
+        client.decide(row, "keep")
+    client.review._learnt = None
+    after = client.get("/api/progress").json()
+    assert after["left"] == 0
+    assert after["precision"]["look"]["value"] is None
 
 
 @pytest.mark.parametrize(

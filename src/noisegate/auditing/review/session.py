@@ -172,7 +172,7 @@ class Review:
             "changed": [{"row": d.row} | self._state(self.state.of(d.row)) for d in changed],
         }
 
-    def _errors_left(self, learnt: Learnt) -> dict[str, float]:
+    def _errors_left(self, learnt: Learnt) -> dict[str, float | None]:
         """Estimate the wrong labels left. Before the first answer, use the audit's own estimate and interval."""
         own = self.audit.info.get("errors")
         if own and not learnt.answered:
