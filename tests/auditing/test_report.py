@@ -5,8 +5,10 @@ import hashlib
 import html.parser
 import json
 import re
+from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from noisegate.auditing import charts, report, stored, words
@@ -169,7 +171,7 @@ def test_true_labels_are_shown_where_they_are_known(table_audit):
     assert told["rows"][0]["true_label"] == told["rows"][0]["suggested_label"]
     assert "True" in Reader(report.render(told)).texts
     wrong = int((rows["true_label"] != rows["given_label"]).sum())
-    assert any(f"{wrong} are wrong" in sentence for sentence in told["summary"])
+    assert any(f"{wrong} given labels are wrong" in sentence for sentence in told["summary"])
 
 
 def test_many_classes_show_those_most_confused():
@@ -198,11 +200,73 @@ def test_charts_stay_in_their_frame():
 
 
 def test_sentences_keep_their_numbers(table_audit):
-    folder, _ = table_audit(500)
+    folder, _ = table_audit(1000)
     audit = stored.read(folder)
     text = " ".join(words.summary(audit))
-    assert "500 rows in 3 classes" in text
+    assert "1,000 rows in 3 classes" in text
     assert f"{int(audit.rows['is_label_issue'].sum()):,} rows are flagged" in text
     first = np.cumsum(audit.rows["p_wrong"].to_numpy(float))[199]
     told = int(re.search(r"first 200 rows hold about (\d+)", text)[1])
     assert told == pytest.approx(first, abs=1.5)
+
+
+def summary_of(n, *, errors, look, sure, precision=0.9):
+    """The summary of n rows of which the first `look` are flagged and hold all errors."""
+    p = np.where(np.arange(n) < look, errors / max(look, 1), 0.0)
+    audit = table(n, p, np.arange(n) < look, np.arange(n) < sure)
+    entry = {"value": precision if look else None, "low": 0.8, "high": 0.95}
+    low, high = 0.9 * errors, 1.1 * errors
+    info = {
+        "errors": {"value": errors, "low": low, "high": high},
+        "noise_rate": {"value": errors / n},
+        "precision": {"look": entry, "sure": {"value": precision if sure else None}},
+        "curve": {"looked": list(range(n + 1)), "found": [0.0, *np.cumsum(p).tolist()]},
+    }
+    return [s.replace("\xa0", " ") for s in words.summary(replace(audit, info=dict(audit.info) | info))]
+
+
+def table(n, p, look, sure):
+    rows = pd.DataFrame(
+        {
+            "row": np.arange(n), "id": [str(i) for i in range(n)], "given_label": 0, "suggested_label": 1,
+            "suggested_probability": 0.5, "quality": 1 - p, "p_wrong": p, "is_label_issue": look,
+            "is_sure": sure,
+        }
+    )  # fmt: skip
+    source = stored.source_of("memory", None, n)
+    info = {"audit_id": "0", "source": source, "classes": ["a", "b"], "label_values": ["a", "b"]}
+    return stored.StoredAudit(info, rows)
+
+
+def test_small_numbers_are_said_as_people_say_them():
+    nothing = summary_of(400, errors=0.001, look=0, sure=0)
+    assert nothing == [
+        "The data set holds 400 rows in 2 classes. Probably no label is wrong (95 % interval: 0 to 0), a noise "
+        "rate of 0.0 %.",
+        "No row is flagged for a look.",
+    ]
+    one = summary_of(10, errors=1.0, look=1, sure=0)
+    assert one[0].endswith("About 1 label is wrong (95 % interval: 0 to 2), a noise rate of 10 %.")
+    assert one[1:] == [
+        "1 row is flagged for a look; its label is wrong with a probability of about 90 % (95 % interval: 80 % to "
+        "95 %). None is surely wrong.",
+        "The first row holds about 1 of the estimated 1 error.",
+    ]
+    many = summary_of(1000, errors=300.0, look=300, sure=1)
+    assert many[1].endswith("1 of these is surely wrong, with an expected precision of 90 %.")
+    assert many[2] == (
+        "The first 200 rows hold about 200 of the estimated 300 errors; half of them lie in the first 150."
+    )
+    few = summary_of(1000, errors=50.0, look=60, sure=0)
+    assert few[2] == (
+        "The first 60 rows hold about 50 of the estimated 50 errors; half of them lie in the first 30."
+    )
+
+
+@pytest.mark.parametrize(
+    ("statistic", "p_value", "said"), [(0.0, 1.0, "B. A."), (3.1, 0.0004, "B (p < 0.001). A.")]
+)
+def test_the_test_of_dependence_is_told_with_its_p_value(statistic, p_value, said):
+    audit = table(10, np.zeros(10), np.zeros(10, bool), np.zeros(10, bool))
+    info = {"instance_dependence": {"statistic": statistic, "p_value": p_value, "conclusion": "B. A."}}
+    assert words.summary(replace(audit, info=dict(audit.info) | info))[-1] == said

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -152,6 +154,25 @@ def test_blocks_do_not_matter(monkeypatch):
     found = judge(probs, given)
     monkeypatch.setattr(confident, "BLOCK", 64)
     np.testing.assert_allclose(judge(probs, given).wrong, found.wrong, atol=1e-12)
+
+
+def test_nothing_is_flagged_where_probably_nothing_is_wrong():
+    """F1 in expectation over all outcomes, in which no flags among no wrong labels count as 1."""
+    rng = np.random.default_rng(0)
+    outcomes = np.array(list(itertools.product([0, 1], repeat=8)))
+    flagged = 0
+    for scale in np.tile([0.02, 0.1, 0.3, 1.0], 10):
+        wrong = np.sort(scale * rng.random(8))[::-1]
+        chance = np.prod(np.where(outcomes, wrong, 1 - wrong), axis=1)
+        hits = np.c_[np.zeros(len(outcomes)), np.cumsum(outcomes, axis=1)]
+        sizes = np.arange(9) + outcomes.sum(axis=1, keepdims=True)
+        exact = chance @ np.where(sizes > 0, 2 * hits / sizes.clip(min=1), 1.0)
+        mask, _ = best_f1(wrong)
+        flagged += mask.any()
+        assert exact[mask.sum()] > exact.max() - 0.12
+    assert 5 < flagged < 35
+    probs = np.where(np.eye(2, dtype=bool)[np.repeat([0, 1], 100)], 0.9999, 0.0001)
+    assert not judge(probs, np.repeat([0, 1], 100)).is_label_issue.any()
 
 
 def test_best_f1_is_the_best_of_all_cuts():

@@ -106,7 +106,9 @@ def instance_dependence(
 ) -> dict[str, Any]:
     """The test of `noisegate.quality.dependence`, with its answer in words."""
     statistic, p_value = dependence(probs, y, features=inputs, seed=seed)
-    if p_value < 0.01:
+    if statistic == 0:
+        words = "There are too few rows, or too few wrong labels, to test whether noise depends on the input."
+    elif p_value < 0.01:
         words = (
             "Labels go wrong more often, or towards other classes, on some inputs of a class than on others: "
             "noise seems to depend on the input. A weak classifier can give the same picture."
@@ -153,10 +155,9 @@ def notes(data: Dataset, fit: CrossFit, found: Judgement) -> list[str]:
         )
     rare = np.flatnonzero(np.bincount(y, minlength=data.n_classes) < 5)
     if len(rare):
-        some = ", ".join(data.classes[i] for i in rare[:5])
-        said.append(
-            f"{len(rare)} classes have fewer than five rows ({some}): their labels cannot be judged well."
-        )
+        some = ", ".join(data.classes[i] for i in rare[:5]) + (", ..." if len(rare) > 5 else "")
+        subject = "1 class has" if len(rare) == 1 else f"{len(rare):,} classes have"
+        said.append(f"{subject} fewer than five rows ({some}): such labels cannot be judged well.")
     return said
 
 

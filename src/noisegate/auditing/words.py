@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import unicodedata
 from collections.abc import Mapping
 from typing import Any
@@ -35,10 +36,20 @@ def share(value: float) -> str:
     return f"{100 * value:.1f}\u00a0%" if abs(value) < 0.1 else f"{100 * value:.0f}\u00a0%"
 
 
-def _between(entry: Mapping[str, Any], form: Any) -> str:
+def _shares_between(entry: Mapping[str, Any]) -> str:
+    """The interval of a share, in brackets."""
     if entry.get("low") is None or entry.get("high") is None:
         return ""
-    return f" (95\u00a0% interval: {form(entry['low'])} to {form(entry['high'])})"
+    return f" (95\u00a0% interval: {share(entry['low'])} to {share(entry['high'])})"
+
+
+def _counts_between(entry: Mapping[str, Any]) -> str:
+    """The interval of a count, in brackets, with whole ends that hold it."""
+    if entry.get("low") is None or entry.get("high") is None:
+        return ""
+    # A hundredth of a row is rounding, or the tail of thousands of certain rows.
+    low, high = math.floor(entry["low"] + 0.01), math.ceil(entry["high"] - 0.01)
+    return f" (95\u00a0% interval: {low:,} to {high:,})"
 
 
 def p_value(p: float) -> str:
@@ -94,7 +105,7 @@ def _images(audit: StoredAudit, name: str) -> list[str]:
         f"regions in {images['flagged']:,} of them probably have another class: about {number(pixels)} pixels."
     ]
     if errors:
-        found.append(f"About {number(errors['value'])} of the regions are wrong{_between(errors, number)}.")
+        found.append(f"{_wrong(errors['value'], 'region')}{_counts_between(errors)}.")
     if "agreement" in images:
         found.append(repeated(images["agreement"], images["majority"]))
     return found
@@ -119,8 +130,15 @@ def _size(audit: StoredAudit, name: str) -> list[str]:
     errors, rate = info.get("errors"), info.get("noise_rate")
     if not errors:
         return [first]
-    text = f"About {number(errors['value'])} labels are wrong{_between(errors, number)}"
+    text = f"{_wrong(errors['value'], 'label')}{_counts_between(errors)}"
     return [f"{first} {text}" + (f", a noise rate of {share(rate['value'])}." if rate else ".")]
+
+
+def _wrong(value: float, what: str) -> str:
+    """How many are wrong: About 12 labels are wrong."""
+    if value < 0.5:
+        return f"Probably no {what} is wrong"
+    return f"About {_counted(value, what + 's')} {'is' if round(value) == 1 else 'are'} wrong"
 
 
 def _flags(audit: StoredAudit, name: str) -> list[str]:
@@ -131,9 +149,14 @@ def _flags(audit: StoredAudit, name: str) -> list[str]:
     text = f"{look:,} {'row is' if look == 1 else 'rows are'} flagged for a look"
     # The precision of no rows is not known.
     if (entry := expected.get("look", {})).get("value") is not None:
-        text += f"; about {share(entry['value'])} of them can be expected to be wrong{_between(entry, share)}"
+        many = "its label is wrong with a probability of about {}{}"
+        if look > 1:
+            many = "about {} of them can be expected to be wrong{}"
+        text += "; " + many.format(share(entry["value"]), _shares_between(entry))
+    if not sure:
+        return [f"{text}. None is surely wrong."]
     text += f". {sure:,} of these {'is' if sure == 1 else 'are'} surely wrong"
-    if (entry := expected.get("sure", {})).get("value") is not None and sure:
+    if (entry := expected.get("sure", {})).get("value") is not None:
         text += f", with an expected precision of {share(entry['value'])}"
     return [text + "."]
 
@@ -153,19 +176,19 @@ def _curve(audit: StoredAudit, name: str) -> list[str]:
     if not curve or not errors or not curve["looked"] or not curve["found"][-1] >= 0.5:
         return []
     looked, found = np.asarray(curve["looked"], float), np.asarray(curve["found"], float)
-    rows = int(looked[-1])
-    n = min(200, rows) if rows > 400 else max(rows // 10, 1)
+    flagged = int(audit.rows["is_label_issue"].sum())
+    n = min(200, flagged or 200, int(looked[-1]))
     got = float(np.interp(n, np.r_[0.0, looked], np.r_[0.0, found]))
     half = float(np.interp(found[-1] / 2, found, looked))
-    total = (
-        f"{number(found[-1])} errors that are left"
-        if audit.info.get("decided")
-        else (f"estimated {number(errors['value'])} errors")
-    )
-    return [
-        f"The first {n:,} {unit(audit)} hold about {number(got)} of the {total}; half of them lie in the first "
-        f"{number(half)}."
-    ]
+    if got < 0.5:
+        return []
+    first = f"{n:,} {unit(audit)} hold" if n > 1 else f"{unit(audit).removesuffix('s')} holds"
+    total = f"estimated {_counted(errors['value'], 'errors')}"
+    if audit.info.get("decided"):
+        total = f"{_counted(found[-1], 'errors')} estimated to be left"
+    text = f"The first {first} about {number(got)} of the {total}"
+    # With few errors, half of them is less than a row can hold.
+    return [f"{text}; half of them lie in the first {number(half)}." if half >= 2 else f"{text}."]
 
 
 def _counted(value: float, units: str) -> str:
@@ -186,14 +209,18 @@ def _dependence(audit: StoredAudit, name: str) -> list[str]:
     found = audit.info.get("instance_dependence")
     if not found:
         return []
-    return [f"{str(found['conclusion']).rstrip('.')} ({p_value(found['p_value'])})."]
+    first, *rest = str(found["conclusion"]).rstrip(".").split(". ")
+    # Without a statistic there were too few rows to test.
+    said = f"{first} ({p_value(found['p_value'])})" if found.get("statistic", 1.0) else first
+    return [". ".join([said, *rest]) + "."]
 
 
 def _duplicates(audit: StoredAudit, name: str) -> list[str]:
     total = audit.info.get("duplicates_total") or len(audit.info.get("duplicates") or [])
     if not total:
         return []
-    return [f"{total:,} {'group' if total == 1 else 'groups'} of near duplicates with different labels."]
+    there = "There is 1 group" if total == 1 else f"There are {total:,} groups"
+    return [f"{there} of near duplicates with different labels."]
 
 
 def _cleaning(audit: StoredAudit, name: str) -> list[str]:
@@ -215,6 +242,6 @@ def _truth(audit: StoredAudit, name: str) -> list[str]:
     look = audit.rows["is_label_issue"].to_numpy()
     hit = int((wrong & look).sum())
     return [
-        f"The true labels are known: {int(wrong.sum()):,} are wrong, {hit:,} of them are among the "
-        f"{int(look.sum()):,} flagged rows."
+        f"The true labels are known: {_counted(int(wrong.sum()), 'given labels')} "
+        f"{'is' if wrong.sum() == 1 else 'are'} wrong, {hit:,} of them among the {int(look.sum()):,} flagged."
     ]

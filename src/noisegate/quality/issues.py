@@ -115,7 +115,8 @@ def judge(probs: npt.ArrayLike, y: npt.ArrayLike, *, seed: int = 0) -> Judgement
     A small model of noise is fitted to the labels by EM, see `noisegate.quality.posterior`; the rest
     follows from its posterior. With p the posterior in decreasing order, flagging the first n has the
     expected F1 of about 2 (p_1 + ... + p_n) / (n + sum of all p); "look" takes the n that
-    maximises it, which are the rows with p of at least half that F1.
+    maximises it, which are the rows with p of at least half that F1; none, if it is likelier that no label
+    is wrong at all.
 
     Parameters
     ----------
@@ -201,14 +202,19 @@ def _apply(
 def best_f1(wrong: Floats) -> tuple[Mask, float]:
     """The rows that maximise the F1 to be expected, and that F1; rows of equal probability go together.
 
+    No row is flagged if that is better: without any wrong label, flagging nothing has an F1 of 1.
+
     >>> best_f1(np.array([0.9, 0.9, 0.3, 0.1]))[0].tolist()
     [True, True, False, False]
+    >>> best_f1(np.array([0.1, 0.01]))[0].tolist()
+    [False, False]
     """
     order = np.sort(wrong)[::-1]
     f1 = 2.0 * np.cumsum(order) / (np.arange(1, len(order) + 1) + order.sum()).clip(min=1e-12)
     best = int(f1.argmax())
-    if order[best] <= 0.0:
-        return np.zeros(len(wrong), dtype=bool), 0.0
+    nothing = float(np.exp(np.log1p(-order.clip(max=1.0 - 1e-12)).sum()))
+    if nothing >= f1[best]:
+        return np.zeros(len(wrong), dtype=bool), nothing
     return wrong >= order[best], float(f1[best])
 
 
