@@ -69,16 +69,17 @@ def _share(value: float) -> str:
 
 
 def ticks(top: float, most: int = 5) -> list[float]:
-    """Round numbers from 0 to about `top`.
+    """Round whole numbers from 0 to about `top`: rows and errors are counted.
 
-    >>> ticks(310), ticks(0)
-    ([0.0, 100.0, 200.0, 300.0], [0.0, 1.0])
+    >>> ticks(310), ticks(12), ticks(0)
+    ([0.0, 100.0, 200.0, 300.0], [0.0, 5.0, 10.0], [0.0, 1.0])
     """
-    if top <= 0:
+    if top < 1:
         return [0.0, 1.0]
-    raw = top / most
+    raw = max(top / most, 1.0)
     unit = 10 ** math.floor(math.log10(raw))
-    step = next(unit * factor for factor in (1, 2, 2.5, 5, 10) if unit * factor >= raw)
+    steps = (unit * factor for factor in (1, 2, 2.5, 5, 10))
+    step = next(step for step in steps if step >= raw and step == int(step))
     return [float(step * i) for i in range(math.floor(top / step + 1e-9) + 1)]
 
 

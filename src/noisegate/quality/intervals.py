@@ -23,7 +23,7 @@ class Intervals:
     ----------
     noise_rate : (float, float)
     errors : (float, float)
-        Of the number of wrong labels.
+        Of the number of wrong labels: the end of the curve.
     precision : dict
         Of the points "look" and "sure".
     transition : (array (K, K), array (K, K)) or None
@@ -53,8 +53,7 @@ def intervals(
     """Bootstrap intervals of what `judge` estimates.
 
     Each draw resamples rows, takes another beta from what the fit leaves open, fits the rest of the model to
-    these rows and judges with it. For counts of wrong labels among given rows the chance of each label is drawn,
-    too.
+    these rows and judges them. For counts of wrong labels the chance of each label is drawn, too.
 
     Parameters
     ----------
@@ -78,38 +77,41 @@ def intervals(
     rng = np.random.default_rng([seed, 0xB0])
     rows = rng.permutation(n)[: posterior.MOST_ROWS]
     slots = posterior.make_slots(p, labels, confidence_rank(*predictions(p)), rows)
-    order = np.argsort(-found.wrong[rows], kind="stable")
-    # A place in the ranking of all rows is one in the ranking of these.
-    places = np.clip(np.round(looked / n * len(rows)).astype(np.int64), 0, len(rows))
+    # A place in the ranking of all rows is one in the ranking of these; the last is the end of the curve.
+    places = np.clip(np.round(np.append(looked, n) / n * len(rows)).astype(np.int64), 0, len(rows))
     flags = {"look": found.is_label_issue[rows], "sure": found.is_sure[rows]}
     totals = {"look": int(found.is_label_issue.sum()), "sure": int(found.is_sure.sum())}
     rates, curves, transitions = [], [], []
     precision: dict[str, list[float]] = {name: [] for name in flags}
-    for model, mine in posterior.resampled(found.model, slots, draws, rng):
+    for model, mine, chosen in posterior.resampled(found.model, slots, draws, rng):
         wrong = 1.0 - posterior.posterior(model, slots)[0][:, 0]
-        drawn = posterior.posterior(model, mine)[0]
-        rates.append(float((1.0 - drawn[:, 0]).mean()))
-        curve = np.concatenate([[0.0], np.cumsum(wrong[order])])[places] * (n / len(rows))
-        spread = np.concatenate([[0.0], np.cumsum((wrong * (1 - wrong))[order])])[places] * (n / len(rows))
+        post = posterior.posterior(model, mine)[0]
+        drawn = 1.0 - post[:, 0]
+        rates.append(float(drawn.mean()))
+        drawn = drawn[np.argsort(-found.wrong[rows[chosen]], kind="stable")]
+        curve, spread = (_sums(values)[places] * (n / len(rows)) for values in (drawn, drawn * (1 - drawn)))
         curves.append(curve + rng.normal() * np.sqrt(spread))
         for name, mask in flags.items():
             if mask.any():
                 share = float(wrong[mask].mean())
                 precision[name].append(share + rng.normal() * np.sqrt(share * (1 - share) / totals[name]))
         if found.transition is not None:
-            transitions.append(_transition(drawn, mine, k))
+            transitions.append(_transition(post, mine, k))
     tails = [(1 - level) / 2, (1 + level) / 2]
-    low, high = _around(found.noise_rate, rates, tails)
     band = np.quantile(curves, tails, axis=0)
+    errors = found.noise_rate * n
     return Intervals(
-        (low, high),
-        (low * n, high * n),
+        _around(found.noise_rate, rates, tails),
+        (min(max(float(band[0, -1]), 0.0), errors), max(min(float(band[1, -1]), n), errors)),
         {
             name: _around(found.precision[name], values, tails) if values else (np.nan, np.nan)
             for name, values in precision.items()
         },
         None if found.transition is None else _matrix(found.transition, np.array(transitions), tails),
-        (np.maximum.accumulate(band[0].clip(min=0)), np.maximum.accumulate(np.minimum(band[1], looked))),
+        (
+            np.maximum.accumulate(band[0, :-1].clip(min=0)),
+            np.maximum.accumulate(np.minimum(band[1, :-1], looked)),
+        ),
         level,
     )
 
@@ -117,6 +119,11 @@ def intervals(
 def _around(value: float, draws: list[float], tails: list[float]) -> Interval:
     low, high = np.clip(np.quantile(draws, tails), 0.0, 1.0).tolist()
     return min(low, value), max(high, value)
+
+
+def _sums(values: Floats) -> Floats:
+    """Sums of the first 0, 1, ..., n values."""
+    return np.concatenate([[0.0], np.cumsum(values)])
 
 
 def _matrix(value: Floats, draws: Floats, tails: list[float]) -> tuple[Floats, Floats]:

@@ -184,15 +184,15 @@ def fit(slots: Slots, k: int, *, slope: bool = True) -> NoiseModel:
 
 def resampled(
     model: NoiseModel, slots: Slots, draws: int, rng: np.random.Generator
-) -> Iterator[tuple[NoiseModel, Slots]]:
-    """Bootstrap: the model fitted again to resampled rows, at another beta each time, and these rows."""
+) -> Iterator[tuple[NoiseModel, Slots, Ints]]:
+    """Bootstrap: the model fitted again to resampled rows, at another beta each time; these rows, and which."""
     _, where = _coded(slots, model.n_classes, model.pairs)
     n = len(slots.rank)
     for _ in range(draws):
         rows = rng.integers(n, size=n)
         mine = Slots(slots.classes[rows], slots.logs[rows], slots.rank[rows])
         start = replace(model, beta=float(model.beta * np.exp(model.spread * rng.normal())))
-        yield _em(start, mine, where[rows], 10)[0], mine
+        yield _em(start, mine, where[rows], 10)[0], mine, rows
 
 
 def refitted(model: NoiseModel, slots: Slots, beta: float) -> NoiseModel:
