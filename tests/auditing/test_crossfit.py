@@ -5,7 +5,7 @@ import pytest
 
 import noisegate as ng
 from noisegate.auditing import crossfit
-from noisegate.auditing.crossfit import Fitting, Fold, Labels, cross_fit, deal
+from noisegate.auditing.crossfit import Fitting, Fold, Labels, cross_fit, deal, hold_out
 from noisegate.auditing.places import Where
 from noisegate.errors import InputError, OtherRunError
 
@@ -56,11 +56,12 @@ def test_other_labels_rows_and_weights_reach_training_and_folds_stay(blobs, monk
     )
     keep = np.arange(90) % 3 > 0
     weight = np.arange(90.0)
-    cross_fit(blobs, QUICK, 3, Where(), labels=Labels((blobs.train.y + 1) % 3, keep, weight))
     fold = deal(blobs.train.y, 3, 0)
+    labels = [Labels((blobs.train.y + number) % 3, keep, weight) for number in range(3)]
+    hold_out(blobs, QUICK, [fold == number for number in range(3)], Where(), labels=labels)
     for number, task in enumerate(given):
         rows = np.flatnonzero((fold != number) & keep)
-        np.testing.assert_array_equal(task.train.train.y, (blobs.train.y[rows] + 1) % 3)
+        np.testing.assert_array_equal(task.train.train.y, (blobs.train.y[rows] + number) % 3)
         np.testing.assert_array_equal(task.weight, weight[rows])
         np.testing.assert_array_equal(task.held, blobs.train.x[fold == number])
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -122,6 +122,13 @@ class Labels:
     weight: Floats | None = None
 
 
+def check_folds(folds: Any, n: int) -> int:
+    """The number of folds, at most the number of rows."""
+    if not isinstance(folds, int) or folds < 2:
+        raise InputError(f"folds must be a whole number of at least 2, got {folds!r}")
+    return min(folds, n)
+
+
 def deal(y: npt.ArrayLike, folds: int, seed: int) -> Ints:
     """Assign a random fold 0..folds-1 to every row, with every class spread evenly.
 
@@ -156,14 +163,7 @@ class CrossFit:
 
 
 def cross_fit(
-    data: Dataset,
-    fitting: Fitting,
-    folds: int,
-    where: Where,
-    *,
-    labels: Labels | None = None,
-    embed: bool = False,
-    name: str = "folds",
+    data: Dataset, fitting: Fitting, folds: int, where: Where, *, embed: bool = False, name: str = "folds"
 ) -> CrossFit:
     """Compute probabilities of every training row with networks that were not trained on it.
 
@@ -175,45 +175,76 @@ def cross_fit(
     folds : int
         At least 2, at most the number of rows.
     where : Where
-    labels : Labels, default=None
-        Train on other labels or fewer rows than the data's, in the same folds.
     embed : bool, default=False
         Whether to return features.
     name : str, default="folds"
         Name of the sub-folder.
     """
     n = len(data.train)
-    if not isinstance(folds, int) or folds < 2:
-        raise InputError(f"folds must be a whole number of at least 2, got {folds!r}")
-    folds = min(folds, n)
+    folds = check_folds(folds, n)
     fold = deal(data.train.y, folds, fitting.seed)
-    used = labels or Labels(data.train.y)
+    held = [fold == number for number in range(folds)]
+    found = hold_out(data, fitting, held, where, embed=embed, name=name)
+    probs = np.empty((n, data.n_classes))
+    for rows, result in zip(held, found, strict=True):
+        probs[rows] = result["probs"]
+    features = None
+    if "features" in found[0]:
+        features = np.empty((n, found[0]["features"].shape[1]), dtype=np.float32)
+        features[~held[0]], features[held[0]] = found[0]["features"], found[0]["held_features"]
+    return CrossFit(probs, features)
+
+
+def hold_out(
+    data: Dataset,
+    fitting: Fitting,
+    held: Sequence[npt.NDArray[np.bool_]],
+    where: Where,
+    *,
+    labels: Sequence[Labels] = (),
+    embed: bool = False,
+    name: str = "folds",
+) -> list[dict[str, Any]]:
+    """For each set of rows, train a network on the other rows and predict these.
+
+    Parameters
+    ----------
+    data, fitting, where
+        As for `cross_fit`.
+    held : sequence of bool arrays (N,)
+        The sets of rows.
+    labels : sequence of Labels, default=()
+        Train on other labels or fewer rows than the data's: one for each set of rows.
+    embed : bool, default=False
+        Whether the first network's features are returned.
+    name : str, default="folds"
+        Name of the sub-folder.
+
+    Returns
+    -------
+    list of dict
+        probs, (M, K) for the M rows of each set; features and held_features if asked for.
+    """
     folder = None if where.folder is None else where.folder / name
+    used = list(labels) or [Labels(data.train.y)]
     found: dict[int, dict[str, Any]] = {}
-    with _identified(folder, data, used, fitting, folds):
+    with _identified(folder, data, used, fitting, len(held)):
         tasks = {}
-        for number in range(folds):
+        for number, rows in enumerate(held):
             done = None
             if folder is not None:
-                done = _stored(folder / f"fold-{number + 1}.npz", int((fold == number).sum()), data.n_classes)
+                done = _stored(folder / f"fold-{number + 1}.npz", int(rows.sum()), data.n_classes)
             if done is not None:
                 found[number] = done
             else:
-                tasks[number] = _fold(data, used, fold, number, fitting, folder, embed and number == 0)
+                mine = used[number] if labels else used[0]
+                tasks[number] = _fold(data, mine, rows, number, fitting, folder, embed and number == 0)
         for number, result in where.train(tasks):
             found[number] = result
             if folder is not None:
                 with atomic(folder / f"fold-{number + 1}.npz") as file:
                     np.savez(file, **result)
-    probs = np.empty((n, data.n_classes))
-    for number, result in found.items():
-        probs[fold == number] = result["probs"]
-    features = None
-    if "features" in found[0] and labels is None:
-        held = fold == 0
-        features = np.empty((n, found[0]["features"].shape[1]), dtype=np.float32)
-        features[~held], features[held] = found[0]["features"], found[0]["held_features"]
-    return CrossFit(probs, features)
+    return [found[number] for number in range(len(held))]
 
 
 def _stored(path: Path, n: int, n_classes: int) -> dict[str, Any] | None:
@@ -234,13 +265,13 @@ def _stored(path: Path, n: int, n_classes: int) -> dict[str, Any] | None:
 def _fold(
     data: Dataset,
     labels: Labels,
-    fold: Ints,
+    held: npt.NDArray[np.bool_],
     number: int,
     fitting: Fitting,
     folder: Path | None,
     embed: bool,
 ) -> Fold:
-    rows = fold != number
+    rows = ~held
     if labels.keep is not None:
         rows = rows & labels.keep
     index = np.flatnonzero(rows)
@@ -248,22 +279,23 @@ def _fold(
     train = replace(
         data, train=Split(part.x, labels.y[index]), validation=None, test=None, info={}, reader=None
     )
-    held = data.train.take(np.flatnonzero(fold == number)).x
     weight = None if labels.weight is None else labels.weight[index]
     checkpoint = None if folder is None else folder / f"fold-{number + 1}"
-    return Fold(train, held, weight, replace(fitting, seed=fitting.seed + number), checkpoint, embed)
+    predicted = data.train.take(np.flatnonzero(held)).x
+    return Fold(train, predicted, weight, replace(fitting, seed=fitting.seed + number), checkpoint, embed)
 
 
 @contextlib.contextmanager
 def _identified(
-    folder: Path | None, data: Dataset, labels: Labels, fitting: Fitting, folds: int
+    folder: Path | None, data: Dataset, labels: Sequence[Labels], fitting: Fitting, folds: int
 ) -> Iterator[None]:
     """Hold the folder's lock; raise OtherRunError if it has folds of other data or settings."""
     if folder is None:
         yield
         return
-    parts: list[Any] = [labels.y, input_hash(data.train.x)]
-    parts += [part for part in (labels.keep, labels.weight) if part is not None]
+    parts: list[Any] = [labels[0].y, input_hash(data.train.x)]
+    parts += [part for each in labels for part in (each.keep, each.weight) if part is not None]
+    parts += [each.y for each in labels[1:]]
     identity = fitting.described() | {"folds": folds, "data": hashed(*parts)}
     identity = json.loads(json.dumps(identity, default=repr))
     folder.mkdir(parents=True, exist_ok=True)
