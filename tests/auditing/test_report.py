@@ -184,6 +184,25 @@ def test_many_classes_show_those_most_confused():
     assert chosen == sorted(chosen)
 
 
+def test_a_report_of_1000_classes_stays_small():
+    rng = np.random.default_rng(0)
+    names = [f"class {i:03d}" for i in range(1500)]
+    rows = table(1500, rng.random(1500), rng.random(1500) < 0.2, np.zeros(1500, bool)).rows
+    matrix = rng.dirichlet(np.ones(1500), 1500)
+    info = {
+        "audit_id": "0", "source": stored.source_of("memory", None, 1500), "classes": names,
+        "label_values": names, "transition": {"value": matrix, "low": 0.5 * matrix, "high": matrix},
+        "confused": [{"true": 7, "given": 5, "count": 2.0, "share": 0.0001}],
+    }  # fmt: skip
+    told = report.document(stored.StoredAudit(info, rows))
+    page = report.render(told)
+    assert "Of 1,500 classes the 24 most confused" in page
+    assert len(page) < 500_000
+    # A pair with a ten thousandth of the errors is listed, but does not stand out.
+    assert "under 0.1\xa0%" in page
+    assert not any("Most often" in sentence for sentence in told["summary"])
+
+
 def test_charts_stay_in_their_frame():
     picture = charts.curve(
         {"looked": [1, 50, 100], "found": [1.0, 30.0, 40.0], "low": [0, 20, 30], "high": [2, 40, 55]}
@@ -242,7 +261,7 @@ def test_small_numbers_are_said_as_people_say_them():
     nothing = summary_of(400, errors=0.001, look=0, sure=0)
     assert nothing == [
         "The data set holds 400 rows in 2 classes. Probably no label is wrong (95 % interval: 0 to 0), a noise "
-        "rate of 0.0 %.",
+        "rate of under 0.1 %.",
         "No row is flagged for a look.",
     ]
     one = summary_of(10, errors=1.0, look=1, sure=0)

@@ -32,7 +32,11 @@ def share(value: float) -> str:
 
     >>> share(0.4021) == "40" + chr(0xA0) + "%", share(0.0312) == "3.1" + chr(0xA0) + "%"
     (True, True)
+    >>> share(0.0004) == "under 0.1" + chr(0xA0) + "%", share(0.0) == "0.0" + chr(0xA0) + "%"
+    (True, True)
     """
+    if 0 < value < 0.0005:
+        return "under 0.1\u00a0%"
     return f"{100 * value:.1f}\u00a0%" if abs(value) < 0.1 else f"{100 * value:.0f}\u00a0%"
 
 
@@ -198,7 +202,8 @@ def _counted(value: float, units: str) -> str:
 
 def _confused(audit: StoredAudit, name: str) -> list[str]:
     pairs = audit.info.get("confused") or []
-    if not pairs:
+    # Among many pairs that are equally rare none stands out.
+    if not pairs or pairs[0].get("share", 1.0) < 0.01:
         return []
     first = pairs[0]
     true, given = (isolated(audit.classes[first[name]]) for name in ("true", "given"))

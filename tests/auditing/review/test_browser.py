@@ -153,6 +153,37 @@ def test_open_decide_by_keys_undo_reload(table_audit, serve, visit):
     page.get_by_text(re.compile("^Decided: .* by ana")).wait_for()
 
 
+def test_arrows_move_letters_choose_and_the_legend_hides(table_audit, serve, visit):
+    names = tuple(f"class {i}" for i in range(12))
+    folder, _ = table_audit(200, classes=names)
+    page = visit(serve(folder).address)
+    rows = ranked(folder)
+    for place, key in (
+        (1, "ArrowDown"),
+        (2, "ArrowRight"),
+        (1, "ArrowUp"),
+        (0, "ArrowLeft"),
+        (1, "j"),
+        (0, "k"),
+    ):
+        press(page, key)
+        assert name_of(page) == rows["id"][place]
+    legend = page.get_by_role("heading", name="Keys")
+    assert legend.is_visible()
+    page.keyboard.press("?")
+    legend.wait_for(state="hidden")
+    reload(page)
+    assert not legend.is_visible()
+    # The tenth class has a letter; keys without a class do nothing.
+    letter = page.get_by_role("button", name="class 9").first.get_attribute("aria-keyshortcuts")
+    assert re.fullmatch("[a-z]", letter)
+    assert letter not in "bgjksu"
+    page.keyboard.press("Q")
+    page.keyboard.press("Control+j")
+    press(page, letter)
+    wait_for(lambda: decided(folder) == {int(rows["row"][0]): ("choose", 9, "ana")})
+
+
 def test_keys_do_nothing_inside_text_fields(table_audit, serve, visit):
     folder, _ = table_audit(60)
     page = visit(serve(folder).address)
