@@ -283,6 +283,21 @@ def test_small_numbers_are_said_as_people_say_them():
 
 
 @pytest.mark.parametrize(
+    ("n", "said"),
+    [
+        (0, "No region of them seems to have another class."),
+        (1, "1 region in 1 of them probably has another class: about 8 pixels."),
+        (3, "3 regions in 1 of them probably have another class: about 24 pixels."),
+    ],
+)
+def test_regions_are_counted(n, said):
+    audit = table(n, np.full(n, 0.8), np.ones(n, bool), np.zeros(n, bool))
+    info = dict(audit.info) | {"unit": "regions", "images": {"total": 16, "flagged": min(n, 1)}}
+    text = words.summary(replace(audit, info=info, rows=audit.rows.assign(pixels=10)))[0]
+    assert text == f"data from memory holds 16 masks in 2 classes. {said}"
+
+
+@pytest.mark.parametrize(
     ("statistic", "p_value", "said"), [(0.0, 1.0, "B. A."), (3.1, 0.0004, "B (p < 0.001). A.")]
 )
 def test_the_test_of_dependence_is_told_with_its_p_value(statistic, p_value, said):

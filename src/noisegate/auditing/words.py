@@ -105,9 +105,16 @@ def _images(audit: StoredAudit, name: str) -> list[str]:
     images, errors = audit.info["images"], audit.info.get("errors")
     pixels = int(((1 - audit.rows["quality"]) * audit.rows["pixels"]).sum())
     found = [
-        f"{isolated(name)} holds {images['total']:,} masks in {len(audit.classes):,} classes. {len(audit):,} "
-        f"regions in {images['flagged']:,} of them probably have another class: about {number(pixels)} pixels."
+        f"{isolated(name)} holds {_counted(images['total'], 'masks')} in {len(audit.classes):,} classes."
     ]
+    if len(audit):
+        have = "has" if len(audit) == 1 else "have"
+        found[0] += (
+            f" {_counted(len(audit), 'regions')} in {images['flagged']:,} of them probably {have} another class: "
+            f"about {number(pixels)} pixels."
+        )
+    else:
+        found[0] += " No region of them seems to have another class."
     if errors:
         found.append(f"{_wrong(errors['value'], 'region')}{_counts_between(errors)}.")
     if "agreement" in images:
