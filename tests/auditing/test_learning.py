@@ -164,7 +164,7 @@ def test_rows_stay_sure_unless_the_answers_say_otherwise(table_audit, confirmed)
     assert new.info["precision"]["sure"]["n"] == new.rows["is_sure"].sum()
     summary = words.summary(new)
     assert f"Decided so far: {n} rows, {learnt.wrong} with a wrong label." in summary
-    assert any("errors that are left" in sentence for sentence in summary)
+    assert any("estimated to be left" in sentence for sentence in summary)
 
 
 def test_when_all_is_decided_nothing_is_flagged(table_audit):
@@ -180,7 +180,7 @@ def test_when_all_is_decided_nothing_is_flagged(table_audit):
     summary = words.summary(stored.read(folder))
     assert "No row is flagged for a look." in summary
     assert f"Decided so far: 60 rows, {found} with a wrong label." in summary
-    assert not any("that are left" in sentence for sentence in summary)
+    assert not any("estimated to be left" in sentence for sentence in summary)
 
 
 def test_state_and_audit_agree_on_rows(table_audit):

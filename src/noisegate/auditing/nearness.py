@@ -98,13 +98,20 @@ def duplicates(x: npt.NDArray[Any], y: Ints, *, tolerance: float = 0.02, seed: i
     distance = distance[distance > 0]
     limit = tolerance * float(np.median(distance)) if len(distance) else 0.0
     weight = weight.astype(np.float32)
+    directions = rng.normal(size=(_DIRECTIONS, flat.shape[1])).astype(np.float32)
+    projected = np.stack([_project(flat, direction * weight) for direction in directions])
+    # Two rows within the limit are as near in each projection (Cauchy-Schwarz); the slack is for rounding.
+    reach = 1.01 * limit * np.linalg.norm(directions, axis=1) + 1e-5 * np.abs(projected).max(axis=1)
     links = [np.empty((0, 2), dtype=np.int64)]
-    for direction in rng.normal(size=(_DIRECTIONS, flat.shape[1])).astype(np.float32):
-        order = np.argsort(_project(flat, direction * weight), kind="stable")
+    for values in projected:
+        order = np.argsort(values, kind="stable")
         for gap in range(1, min(_WINDOW, n - 1) + 1):
             left, right = order[:-gap], order[gap:]
-            differ = y[left] != y[right]
-            links.append(_close(flat, weight, left[differ], right[differ], limit))
+            near = y[left] != y[right]
+            for other, most in zip(projected, reach, strict=True):
+                left, right = left[near], right[near]
+                near = np.abs(other[left] - other[right]) <= most
+            links.append(_close(flat, weight, left[near], right[near], limit))
     return _groups(np.unique(np.sort(np.concatenate(links), axis=1), axis=0), n)
 
 
