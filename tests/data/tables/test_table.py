@@ -314,6 +314,38 @@ def test_files_that_are_no_tables(tmp_path, name, content, error, message):
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"fill": "x"}, "fill holds 'x'"),
+        ({"fill": float("nan")}, "fill holds nan"),
+        ({"fill": [1.0]}, "fill holds"),
+        ({"fill": 10**400}, "cannot be"),
+        ({"origin": {}}, "origin holds"),
+        ({"origin": -(10**400)}, "cannot be"),
+        ({"missing": "no"}, "missing holds"),
+        ({"decimal": "dot"}, "cannot be"),
+        ({"name": 3}, "name holds 3"),
+    ],
+)
+def test_a_reader_whose_columns_cannot_be_is_refused(change, words):
+    frame = pd.DataFrame(
+        {"size": [1.5, None, 3.0] * 10, "day": ["18/11/2026", "03/04/2026", "1/2/2026"] * 10}
+    )
+    stored = TableReader.fit(frame, dates="dmy").to_dict()
+    assert reader_from_dict(stored).to_dict() == stored
+    stored["columns"][0] |= change
+    with pytest.raises(InputError, match=words):
+        reader_from_dict(stored)
+
+
+def test_a_reader_of_dates_in_no_order_is_refused():
+    stored = TableReader.fit(pd.DataFrame({"day": ["18/11/2026", "03/04/2026", "1/2/2026"] * 10})).to_dict()
+    stored["columns"][0]["order"] = "mmm"
+    with pytest.raises(InputError, match="cannot be"):
+        reader_from_dict(stored)
+
+
 TEXT = "größe,farbe,label\n" + "1.5,röt,ja\n2.5,blau,nein\n" * 50
 LATE = "size,colour,label\n" + "1.5,red,yes\n" * 2000 + "2.5,röd,no\n"
 

@@ -13,6 +13,7 @@ from noisegate.data import TableReader, reader_from_dict
 from noisegate.data.tables import text as module
 from noisegate.data.tables.frames import as_frame
 from noisegate.data.tables.text import TextColumn
+from noisegate.errors import InputError
 
 GOOD, BAD = ["lovely", "great", "fine", "superb", "moving"], ["dull", "poor", "bad", "weak", "tired"]
 FILLERS = ["the", "film", "a", "story", "of", "with", "cast", "and", "plot", "scene"]
@@ -69,6 +70,24 @@ def test_what_was_learnt_survives_json_and_arrays(reviews):
     assert len(json.dumps(stored)) < 1000
     again = reader_from_dict(stored, reader.arrays())
     np.testing.assert_array_equal(again.read(frame), reader.read(frame))
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("idf", lambda a: a[:-1]),
+        ("projection", lambda a: a[:, :-1]),
+        ("step", lambda a: a * np.nan),
+        ("buckets", lambda a: a + 2**20),
+        ("buckets", lambda a: -1 - a),
+    ],
+)
+def test_arrays_that_do_not_fit_each_other_are_refused(reviews, name, change):
+    reader = TableReader.fit(reviews[0])
+    arrays = reader.arrays()
+    arrays[f"0.{name}"] = change(arrays[f"0.{name}"])
+    with pytest.raises(InputError, match=name):
+        reader_from_dict(reader.to_dict(), arrays)
 
 
 def test_gaps_empty_texts_and_new_words(reviews):

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from noisegate._io.forms import mismatch
 from noisegate.data.dataset import Inputs
 from noisegate.data.tables.columns import Arrays, CategoryColumn, Column, Met, NumberColumn, TimeColumn
 from noisegate.data.tables.dates import ORDERS
@@ -17,11 +18,39 @@ from noisegate.data.tables.frames import Frame, as_frame, listed, no_column
 from noisegate.data.tables.learning import MAX_CATEGORIES, learn
 from noisegate.data.tables.numerals import DECIMALS
 from noisegate.data.tables.reading import column_names, read_frame
-from noisegate.data.tables.text import TextColumn
+from noisegate.data.tables.text import CHARACTER_BUCKETS, WORD_BUCKETS, TextColumn
 from noisegate.errors import InputError, UnknownNameError
 
 KINDS: dict[str, type[Column]] = {
     kind.kind: kind for kind in (NumberColumn, TimeColumn, CategoryColumn, TextColumn)
+}
+
+
+#: A Python number, since comparing a whole number of a thousand digits with one of numpy raises OverflowError.
+_LARGEST = float(np.finfo(np.float32).max)
+#: What `TableReader.to_dict` writes, see `noisegate._io.forms`. Which fields a column has depends on its kind, and
+#: older models lack some.
+FORM: Mapping[str, Any] = {
+    "columns": [
+        {
+            "kind": str,
+            "name": str,
+            "missing?": bool,
+            "fill?": int | float,
+            "origin?": int | float,
+            "boolean?": bool,
+            "decimal?": str,
+            "sign?": str,
+            "order?": str,
+            "categories?": [str],
+            "others?": int,
+            "text?": bool,
+            "size?": int,
+        }
+    ],
+    "dropped": {...: str},
+    "label?": str,
+    "order?": [str],
 }
 
 
@@ -217,10 +246,12 @@ class TableReader:
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any], arrays: Arrays | None = None) -> TableReader:
-        """The inverse of `to_dict` and `arrays`."""
+        """The inverse of `to_dict` and `arrays`. Raises ValueError if they do not hold what those write."""
+        if told := mismatch(content, FORM):
+            raise ValueError(told)
         columns = [_column(place, c, arrays or {}) for place, c in enumerate(content["columns"])]
         order = tuple(content.get("order", ()))  # earlier versions did not write it
-        return cls(tuple(columns), dict(content["dropped"]), content["label"], order)
+        return cls(tuple(columns), dict(content["dropped"]), content.get("label"), order)
 
 
 def _column(place: int, content: Mapping[str, Any], arrays: Arrays) -> Column:
@@ -235,7 +266,30 @@ def _column(place: int, content: Mapping[str, Any], arrays: Arrays) -> Column:
             values[one.name] = np.asarray(arrays[f"{place}.{one.name}"])
         elif kind is TextColumn:
             raise KeyError(f"{place}.{one.name}")
-    return kind(**values)
+    column = kind(**values)
+    if (
+        getattr(column, "order", "ymd") not in ORDERS
+        or getattr(column, "decimal", "") not in ("", *DECIMALS)
+        or max(abs(getattr(column, name, 0.0)) for name in ("fill", "origin")) > _LARGEST
+    ):
+        raise ValueError(
+            f"the column {column.name} has an order, decimal mark, fill or origin that cannot be"
+        )
+    if isinstance(column, TextColumn):
+        _check_arrays(column)
+    return column
+
+
+def _check_arrays(column: TextColumn) -> None:
+    """Raise ValueError if the arrays of a column of texts do not fit each other."""
+    n = len(column.buckets)
+    shapes = {"buckets": (n,), "idf": (n,), "projection": (n, column.size), "step": (column.size,)}
+    for name, shape in shapes.items():
+        found = getattr(column, name)
+        if found.shape != shape or not np.isfinite(found).all():
+            raise ValueError(f"{name} of the column {column.name} should hold {shape} numbers")
+    if n and not 0 <= column.buckets.min() <= column.buckets.max() < WORD_BUCKETS + CHARACTER_BUCKETS:
+        raise ValueError(f"buckets of the column {column.name} do not exist")
 
 
 def _note(column: Column) -> str:
