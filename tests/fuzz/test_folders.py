@@ -121,7 +121,7 @@ def test_a_damaged_result_is_set_aside_or_read(tmp_path, try_all):
         result = store.result(run)
         assert store.status(run) == ("new" if result is None else "finished")
         if result is not None:
-            assert result.seconds >= result.own_seconds
+            assert np.isfinite([result.seconds, result.own_seconds]).all()
             assert all(float(value) == value for value in result.metrics.values())
             assert all(list(epoch) for phase in result.history for epoch in phase)
             assert result.seed == int(result.settings["seed"])

@@ -50,6 +50,18 @@ def test_a_truncated_file_is_named(tmp_path):
         load_tree(path)
 
 
+@pytest.mark.parametrize("name", [b"checked", b"tensor", b"dict", b"value"])
+def test_a_damaged_name_within_the_tree_does_not_pass_for_plain_data(tmp_path, name):
+    """A damaged "checked" made everything the value of an unknown kind, and nothing was compared."""
+    path = tmp_path / "t.safetensors"
+    save_tree(path, {"w": torch.ones(2), "epoch": 3})
+    content = path.read_bytes()
+    assert name in content
+    path.write_bytes(content.replace(name, b" " + name[1:], 1))
+    with pytest.raises(DamagedFileError, match="it is damaged"):
+        load_tree(path)
+
+
 def test_a_missing_file_is_named(tmp_path):
     with pytest.raises(MissingDataError, match=r"no file .*t\.safetensors"):
         load_tree(tmp_path / "t.safetensors")
