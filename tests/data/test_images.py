@@ -99,6 +99,27 @@ def test_more_images_than_a_thread_takes_at_a_time(three, monkeypatch, n_threads
     np.testing.assert_array_equal(files.read_all(), pixels[rows])
 
 
+@pytest.mark.parametrize(("waits", "several"), [(0.0, False), (0.01, True)])
+def test_small_images_are_read_by_one_thread_unless_it_waits(three, monkeypatch, waits, several):
+    folder, pixels = three
+    monkeypatch.setattr(images, "_thread_count", lambda: 3)
+    wall, busy, seen, read = [0.0], [0.0], set(), images.ImageFiles._read
+
+    def noting(self, rows, out):
+        seen.add(threading.get_ident())
+        read(self, rows, out)
+        busy[0] += 1e-3 * len(rows)
+        wall[0] += 1e-3 * len(rows) + waits
+
+    monkeypatch.setattr(images.ImageFiles, "_read", noting)
+    monkeypatch.setattr(images.time, "perf_counter", lambda: wall[0])
+    monkeypatch.setattr(images.time, "thread_time", lambda: busy[0])
+    rows = np.arange(24) % 3
+    files = ImageFiles([f"{row}.png" for row in rows], 8, folder=folder)
+    np.testing.assert_array_equal(files.read_all(), pixels[rows])
+    assert bool(seen - {threading.get_ident()}) == several
+
+
 def test_several_threads_may_fetch_at_once(three):
     folder, pixels = three
     files, results = ImageFiles(["0.png", "1.png", "2.png"], 8, folder=folder), {}

@@ -29,7 +29,7 @@ _LARGEST = 1 << 26
 #: With more pixels than this, the overhead of `Image.open` does not matter.
 _SMALL_PIXELS = 1 << 18
 #: With fewer pixels than this, a call to Pillow takes longer than copying lines.
-_FEW_PIXELS = 1 << 14
+FEW_PIXELS = 1 << 14
 #: So that opening a pipe does not wait for a writer.
 _FLAGS = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
 #: None if the system cannot refuse links when it opens a file.
@@ -98,7 +98,7 @@ def planes(image: Image) -> Pixels:
     width, height = image.size
     if image.mode == "L":
         return np.frombuffer(image.tobytes(), np.uint8).reshape(1, height, width)
-    if width * height > _FEW_PIXELS:  # by channel, each of which costs a call
+    if width * height > FEW_PIXELS:  # by channel, each of which costs a call
         bands = b"".join([image.tobytes("raw", band) for band in "RGB"])
         return np.frombuffer(bands, np.uint8).reshape(3, height, width)
     # One line of R, one of G, one of B: numpy then copies whole lines instead of single pixels.

@@ -7,6 +7,8 @@ import functools
 import hashlib
 import itertools
 import os
+import threading
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -18,7 +20,7 @@ import numpy.typing as npt
 from noisegate._io.foreign import regular_size
 from noisegate.data.arrays import ArrayReader
 from noisegate.data.dataset import Inputs
-from noisegate.data.decoding import NO_LINKS, content, decoded
+from noisegate.data.decoding import FEW_PIXELS, NO_LINKS, content, decoded
 from noisegate.errors import DamagedFileError, InputError, MissingDataError, shown
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm")
@@ -128,14 +130,33 @@ class ImageFiles:
         out = np.empty((len(rows), *self.shape), np.uint8)
         # A task is a run of images, not one: handing over a task costs as much as reading a small image.
         pieces = min(max(_thread_count(), -(-len(rows) // _MOST)), -(-len(rows) // _FEWEST))
-        if _thread_count() < 2 or pieces < 2:
-            self._read(rows, out)
+        cuts = np.linspace(0, len(rows), max(1, pieces) + 1).astype(int).tolist()
+        parts = [slice(*ends) for ends in itertools.pairwise(cuts)]
+        if len(parts) > 1 and self.shape[1] * self.shape[2] <= FEW_PIXELS:
+            parts = self._alone(rows, out, parts)
+        if _thread_count() < 2 or len(parts) < 2:
+            for part in parts:
+                self._read(rows[part], out[part])
         else:
-            cuts = np.linspace(0, len(rows), pieces + 1).astype(int).tolist()
-            parts = [slice(*ends) for ends in itertools.pairwise(cuts)]
             for _ in _threads(os.getpid()).map(lambda part: self._read(rows[part], out[part]), parts):
                 pass
         return out
+
+    def _alone(
+        self, rows: Sequence[int], out: npt.NDArray[np.uint8], parts: Sequence[slice]
+    ) -> Sequence[slice]:
+        """Read small images in this thread, as long as that keeps it busy; return the parts that are left.
+
+        Most of the work on a small image holds the interpreter's lock: threads that wait for it cost more
+        than they add, unless they mostly wait for a disk.
+        """
+        with _turn(os.getpid()):
+            for number, part in enumerate(parts):
+                wall, busy = time.perf_counter(), time.thread_time()
+                self._read(rows[part], out[part])
+                if time.thread_time() - busy < 0.5 * (time.perf_counter() - wall):
+                    return parts[number + 1 :]
+        return ()
 
     def _read(self, rows: Sequence[int], out: npt.NDArray[np.uint8]) -> None:
         """Decode the images `rows` into `out`."""
@@ -162,6 +183,12 @@ class ImageFiles:
 def _thread_count() -> int:
     mine = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return min(16, mine)
+
+
+@functools.lru_cache(maxsize=1)
+def _turn(pid: int) -> threading.Lock:
+    # One lock per process, for the same reason as the threads.
+    return threading.Lock()
 
 
 @functools.lru_cache(maxsize=1)
