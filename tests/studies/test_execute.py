@@ -61,7 +61,7 @@ def test_a_run_is_what_train_does(tiny, store):
         load_data(tiny),
         "ce",
         "mlp-4",
-        {"epochs": 2, "batch_size": 16, "lr": 1e-3, "schedule": "constant", "warmup": 0.0},
+        {"epochs": 2, "batch_size": 16, "lr": 1e-3, "schedule": "constant"},
         seed=0,
         device="cpu",
         evidence=("test",),

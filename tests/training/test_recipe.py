@@ -127,6 +127,11 @@ def test_nesterov_without_momentum_is_refused():
         ng.Recipe(optimizer="nesterov", momentum=0.0)
 
 
+def test_the_automatic_recipe_warms_up_where_classes_are_many():
+    assert auto_recipe(5000, (50,), n_classes=300).warmup == 1.0
+    assert auto_recipe(5000, (50,), n_classes=100).warmup == 0.0
+
+
 def test_the_automatic_recipe_trains_ln_on_colour_images():
     rng = np.random.default_rng(0)
     patterns = rng.integers(0, 256, (4, 3, 4, 4)).repeat(4, axis=2).repeat(4, axis=3)

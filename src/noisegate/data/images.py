@@ -131,7 +131,7 @@ class ImageFiles:
         # A task is a run of images, not one: handing over a task costs as much as reading a small image.
         pieces = min(max(_thread_count(), -(-len(rows) // _MOST)), -(-len(rows) // _FEWEST))
         cuts = np.linspace(0, len(rows), max(1, pieces) + 1).astype(int).tolist()
-        parts = [slice(*ends) for ends in itertools.pairwise(cuts)]
+        parts: Sequence[slice] = [slice(*ends) for ends in itertools.pairwise(cuts)]
         if len(parts) > 1 and self.shape[1] * self.shape[2] <= FEW_PIXELS:
             parts = self._alone(rows, out, parts)
         if _thread_count() < 2 or len(parts) < 2:

@@ -81,7 +81,8 @@ class Run:
         why = self.method.why_one_process() if distributed.world().several else None
         if why is not None:
             raise InputError(f"a run on several processes cannot do {why}; train it in one process")
-        ready = resolve_recipe(recipe, len(data.train), data.input_shape, data.train.maps)
+        shape, maps = data.input_shape, data.train.maps
+        ready = resolve_recipe(recipe, len(data.train), shape, maps, data.n_classes)
         self._kept: npt.NDArray[np.int64] | None = None
         if data.validation is None and (ready.needs_validation or self.method.needs_validation):
             _, self._kept = held_out_rows(len(data.train), HELD_OUT, seed)
@@ -188,7 +189,11 @@ class Run:
 
 
 def resolve_recipe(
-    recipe: Recipe | Mapping[str, Any] | None, n_rows: int, input_shape: tuple[int, ...], maps: bool = False
+    recipe: Recipe | Mapping[str, Any] | None,
+    n_rows: int,
+    input_shape: tuple[int, ...],
+    maps: bool = False,
+    n_classes: int = 2,
 ) -> Recipe:
     """Return `recipe` if it is a `Recipe`; else the automatic recipe with the given fields changed.
 
@@ -200,12 +205,13 @@ def resolve_recipe(
     input_shape : tuple of int
     maps : bool, default=False
         Whether there is a label for every pixel.
+    n_classes : int, default=2
     """
     if isinstance(recipe, Recipe):
         return recipe
     if recipe is not None and not isinstance(recipe, Mapping):
         raise InputError(f"recipe must be a Recipe, a mapping of some of its fields, or None, got {recipe!r}")
-    automatic = auto_recipe(n_rows, input_shape, maps)
+    automatic = auto_recipe(n_rows, input_shape, maps, n_classes)
     # Processes take equal parts of a batch: round the automatic batch size down to a multiple.
     size = distributed.world().size
     even = max(size, automatic.batch_size // size * size)

@@ -130,7 +130,7 @@ def make_run(
         from noisegate.runs.run import resolve_recipe
 
         method = detector(settings.detector, method)
-        recipe = resolve_recipe(settings.recipe, len(data.train), data.input_shape)
+        recipe = resolve_recipe(settings.recipe, len(data.train), data.input_shape, n_classes=data.n_classes)
     else:
         recipe = Recipe.from_dict(settings.recipe)
     images = recipe.total_steps(len(data.train) // recipe.batch_size) * recipe.batch_size

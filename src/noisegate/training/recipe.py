@@ -254,15 +254,17 @@ _LATER: dict[str, Any] = {"power": 0.9, "scales": ()}
 SCALES = (0.5, 0.75, 1.0, 1.25, 1.5, 1.75, 2.0)
 #: Side of the windows that it trains on: whole images of 2048 x 1024 would take 16 times as much memory.
 MAP_CROP = 513
+#: From this number of classes on the automatic recipe of Adam warms up.
+MANY_CLASSES = 200
 
 
-def auto_recipe(n_rows: int, input_shape: tuple[int, ...], maps: bool = False) -> Recipe:
+def auto_recipe(n_rows: int, input_shape: tuple[int, ...], maps: bool = False, n_classes: int = 2) -> Recipe:
     """Choose a recipe that works without tuning, by the size and shape of the data.
 
     The batch size is the largest of 8, 16, 32, 64 and 128 that is at most a sixteenth of the rows
     (at least 8). There are about 1,000 updates, in 20 (images: 30) to 100 epochs, with a cosine
-    schedule. Vectors and grey images are trained by Adam after a warm-up of one epoch, without
-    which Logistic-Normal with hundreds of classes kills most units of the last hidden layer. Colour
+    schedule. Vectors and grey images are trained by Adam, from 200 classes on after a warm-up of
+    one epoch, without which Logistic-Normal kills most units of the last hidden layer. Colour
     images are trained by Nesterov SGD with weight decay, crops, flips and gradient clipping,
     without which Logistic-Normal diverges.
     Label maps use batches of 8, about 1,500 updates, SGD with the schedule "poly", random scales
@@ -276,6 +278,7 @@ def auto_recipe(n_rows: int, input_shape: tuple[int, ...], maps: bool = False) -
         (d,) or (C, H, W).
     maps : bool, default=False
         Whether there is a label for every pixel.
+    n_classes : int, default=2
 
     Examples
     --------
@@ -294,7 +297,7 @@ def auto_recipe(n_rows: int, input_shape: tuple[int, ...], maps: bool = False) -
     epochs = min(100, max(20 if len(input_shape) == 1 else 30, math.ceil(1000 / steps_per_epoch)))
     recipe = Recipe(epochs=epochs, batch_size=batch_size, lr=3e-3, schedule="cosine")
     if len(input_shape) == 1 or input_shape[0] == 1:
-        return recipe.replace(warmup=1.0)
+        return recipe.replace(warmup=1.0) if n_classes >= MANY_CLASSES else recipe
     crop = max(1, min(input_shape[1:]) // 8)
     sgd = {"optimizer": "nesterov", "lr": 0.05, "weight_decay": 5e-4, "clip_norm": 1.0}
     return recipe.replace(**sgd, crop=crop, flip=True)

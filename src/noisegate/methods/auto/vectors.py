@@ -151,7 +151,7 @@ class Library:
 
 def changed_fields(job: Job) -> dict[str, Any]:
     """The fields in which a job's recipe is not the automatic one for its data: those that a user has set."""
-    automatic = auto_recipe(len(job.train), job.input_shape).to_dict()
+    automatic = auto_recipe(len(job.train), job.input_shape, n_classes=job.n_classes).to_dict()
     fields = {name: value for name, value in job.recipe.to_dict().items() if value != automatic.get(name)}
     if "steps" in fields or "epochs" in fields:
         fields |= {"steps": job.recipe.steps, "epochs": job.recipe.epochs}
