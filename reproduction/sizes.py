@@ -30,6 +30,11 @@ CHANGED: Mapping[str, tuple[str, Mapping[str, Any], str]] = {
         {"recipe.crop": 4, "recipe.flip": True},
         "CausalNL's crops for all",
     ),
+    "nesterov": (
+        "ln-table3",
+        {"recipe.optimizer": "nesterov", "recipe.lr": 0.01, "recipe.epochs": 20},
+        "the paper's optimiser, 20 epochs",
+    ),
 }
 PAPERS = {
     "ln": "Logistic-Normal",

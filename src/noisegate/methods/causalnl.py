@@ -344,8 +344,8 @@ class CausalNL(Method):
     the size of a loss: with two updates the terms move q(y|x) by steps as long as co-teaching's.
 
     With nearly half of the labels wrong "code", whose co-teaching weighs a 64th, can end with
-    classes exchanged: on the authors' moons (10,000 points, 45 % wrong) two seeds of three ended
-    at 15 and 18 % accuracy. Look at `extras["transition"]`, whose diagonal is then small, or take
+    classes exchanged: on the authors' moons (10,000 points, 45 % wrong) four seeds of ten ended
+    at 8 to 18 % accuracy. Look at `extras["transition"]`, whose diagonal is then small, or take
     another variant.
 
     References
